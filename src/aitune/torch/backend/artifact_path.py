@@ -1,0 +1,55 @@
+"""A file or folder that belongs to a backend's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aitune.exceptions import ArtifactError
+
+
+@dataclass(frozen=True)
+class ArtifactPath:
+    """A file or folder named relative to a root, so that the root can move.
+
+    Args:
+        root: Folder that holds the artifact.
+        relative_path: Where it lies below the root.
+
+    Raises:
+        ArtifactError: The relative path is absolute or climbs out of the root.
+    """
+
+    root: Path
+    relative_path: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", Path(self.root))
+        object.__setattr__(self, "relative_path", Path(self.relative_path))
+        if self.relative_path.is_absolute() or ".." in self.relative_path.parts:
+            raise ArtifactError(f"artifact path {self.relative_path} must stay below its root {self.root}")
+
+    @classmethod
+    def from_existing(cls, path: str | Path, root: str | Path) -> ArtifactPath:
+        """Name an existing file or folder relative to ``root``.
+
+        Args:
+            path: The file or folder.
+            root: A folder above it.
+
+        Raises:
+            ArtifactError: It does not exist, or does not lie below the root.
+        """
+        path, root = Path(path), Path(root)
+        if not path.exists():
+            raise ArtifactError(f"artifact {path} does not exist")
+        try:
+            relative = path.resolve().relative_to(root.resolve())
+        except ValueError as error:
+            raise ArtifactError(f"artifact {path} does not lie below {root}") from error
+        return cls(root, relative)
+
+    @property
+    def path(self) -> Path:
+        """The whole path."""
+        return self.root / self.relative_path

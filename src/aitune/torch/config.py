@@ -1,0 +1,85 @@
+"""Settings of the library: one object, read when asked, overridden for a scope."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+
+from aitune.exceptions import AITuneUserInputError
+
+
+def aitune_cache_dir() -> Path:
+    """Return the folder for builds and recorded samples.
+
+    ``AITUNE_CACHE_DIR`` names it; without that it is ``aitune`` in the user's cache folder.
+    """
+    named = os.environ.get("AITUNE_CACHE_DIR")
+    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("aitune"))
+
+
+@dataclass
+class Config:
+    """Settings that hold for every run; ``with config.override(...)`` changes them for a scope.
+
+    Args:
+        cache_dir: Folder for builds and samples; ``None`` asks :func:`aitune_cache_dir` at each use.
+        max_num_samples_stored: Most samples kept on disk for one graph.
+        max_graphs: Most graphs recorded for one module; further kinds of calls run on the original.
+        strict_mode: Whether non-tensor arguments are part of a graph's identity.
+        on_unknown_input: What a tuned module does with a call that no graph covers: run the original, or raise.
+        minimum_gain: Share by which a candidate must beat the original to replace it (0.01 is 1%).
+        num_threads: Threads that a call may use on a CPU, for every backend alike; ``None`` keeps torch's number.
+        seed: Seed of the random orders and of the inputs that are made up for checks.
+        device_after_tuning: Where the original module goes after tuning; ``None`` leaves it where it is,
+            so that calls outside the tuned range can run on it.
+        enable_transformers_integration: Whether classes of transformers are recognised when it is loaded.
+        enable_diffusers_integration: Whether classes of diffusers are recognised when it is loaded.
+    """
+
+    cache_dir: Path | None = None
+    max_num_samples_stored: int = 8
+    max_graphs: int = 16
+    strict_mode: bool = True
+    on_unknown_input: Literal["eager", "error"] = "eager"
+    minimum_gain: float = 0.01
+    num_threads: int | None = None
+    seed: int = 0
+    device_after_tuning: str | None = None
+    enable_transformers_integration: bool = True
+    enable_diffusers_integration: bool = True
+
+    def resolve_cache_dir(self) -> Path:
+        """Return the folder for builds and samples that holds now."""
+        return Path(self.cache_dir) if self.cache_dir is not None else aitune_cache_dir()
+
+    @contextmanager
+    def override(self, **settings: Any) -> Iterator[Config]:
+        """Change settings inside a ``with`` block and put the old values back after it.
+
+        Args:
+            settings: New values by name.
+
+        Raises:
+            AITuneUserInputError: A name is no setting.
+        """
+        known = {field.name for field in fields(self)}
+        unknown = sorted(set(settings) - known)
+        if unknown:
+            raise AITuneUserInputError(f"config has no setting {', '.join(unknown)}; settings are {sorted(known)}")
+        before = {name: getattr(self, name) for name in settings}
+        try:
+            for name, value in settings.items():
+                setattr(self, name, value)
+            yield self
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+
+config = Config()

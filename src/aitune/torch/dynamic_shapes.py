@@ -1,0 +1,61 @@
+"""How a user says which axes of the inputs vary, and where an input sits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from aitune.exceptions import AITuneUserInputError
+
+
+@dataclass(frozen=True)
+class DynamicDim:
+    """An axis whose size varies from call to call.
+
+    Args:
+        name: Axes with the same name have the same size in every call.
+        min: Smallest size.
+        max: Largest size, above ``min``.
+        opt: Size to optimise for, between ``min`` and ``max``.
+
+    Raises:
+        AITuneUserInputError: The name is empty, or the bounds are not positive integers in order.
+    """
+
+    name: str
+    min: int
+    max: int
+    opt: int | None = None
+
+    def __post_init__(self) -> None:
+        kind = type(self).__name__
+        if not isinstance(self.name, str) or not self.name:
+            raise AITuneUserInputError(f"{kind}: name must be a non-empty string, got {self.name!r}")
+        sizes = {"min": self.min, "max": self.max}
+        if self.opt is not None:
+            sizes["opt"] = self.opt
+        for label, size in sizes.items():
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise AITuneUserInputError(f"{kind} {self.name!r}: {label} must be a positive integer, got {size!r}")
+        if self.min >= self.max:
+            raise AITuneUserInputError(
+                f"{kind} {self.name!r}: min must be below max, got min={self.min}, max={self.max}; "
+                f"for an axis of one size give the integer itself"
+            )
+        if self.opt is not None and not self.min <= self.opt <= self.max:
+            raise AITuneUserInputError(
+                f"{kind} {self.name!r}: opt must lie between min={self.min} and max={self.max}, got opt={self.opt}"
+            )
+
+
+@dataclass(frozen=True)
+class BatchDim(DynamicDim):
+    """An axis that holds the samples of a batch; see :class:`DynamicDim` for the arguments."""
+
+
+InputPath: TypeAlias = "str | tuple[str | int, ...]"
+"""Where a tensor sits in the arguments: ``"x"``, ``("options", "mask")``, ``("items", 0)``."""
+
+DynamicShapes: TypeAlias = Mapping[InputPath, tuple["DynamicDim | int", ...]]
+"""Axes per input path; an integer says that the axis always has that size."""

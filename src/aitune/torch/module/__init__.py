@@ -1,0 +1,1 @@
+"""Capture calls of a module and run it on what was tuned."""

@@ -1,0 +1,192 @@
+"""Which axes are fixed, which count a batch, which vary: read from the shapes of recorded calls.
+
+The rule: an axis whose size is always the same is fixed; one whose size divided by the batch size is the same whole
+number over at least two batch sizes is a batch axis with that factor; any other axis is dynamic between the sizes seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aitune.exceptions import AITuneUserInputError
+from aitune.torch.dynamic_shapes import BatchDim, DynamicDim, DynamicShapes, InputPath
+from aitune.torch.module.locator import Locator, format_locator
+from aitune.torch.module.tensor_spec import Axis, Symbol, TensorSpec
+
+BATCH_SYMBOL = "batch0"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Shapes of one recorded call.
+
+    Args:
+        batch_size: Samples in the call, or ``None`` when nobody said.
+        input_shapes: Shape of each input tensor.
+        output_shapes: Shape of each output tensor.
+    """
+
+    batch_size: int | None
+    input_shapes: tuple[tuple[int, ...], ...]
+    output_shapes: tuple[tuple[int, ...], ...]
+
+
+def infer_input_axes(
+    specs: Sequence[TensorSpec], observations: Sequence[Observation], dynamic_shapes: DynamicShapes
+) -> list[tuple[Axis, ...]]:
+    """Find the axes of every input tensor.
+
+    Args:
+        specs: The input tensors.
+        observations: At least one recorded call.
+        dynamic_shapes: What the user said; it overrides what the shapes show.
+
+    Returns:
+        The axes of each tensor.
+
+    Raises:
+        AITuneUserInputError: ``dynamic_shapes`` names an input that does not exist, has the wrong rank, defines one
+            name in two ways, or does not hold a size that was recorded.
+    """
+    declared = _declared_axes(specs, observations, dynamic_shapes)
+    batch_sizes = [observation.batch_size for observation in observations]
+    names = _fresh_names(declared)
+    inferred: list[tuple[Axis, ...]] = []
+    for position, spec in enumerate(specs):
+        if position in declared:
+            inferred.append(declared[position])
+            continue
+        axes = []
+        for axis in range(spec.rank):
+            sizes = [observation.input_shapes[position][axis] for observation in observations]
+            axes.append(_infer_axis(sizes, batch_sizes, names))
+        inferred.append(tuple(axes))
+    return inferred
+
+
+def infer_output_axes(
+    specs: Sequence[TensorSpec], observations: Sequence[Observation], input_axes: Sequence[tuple[Axis, ...]]
+) -> list[tuple[Axis, ...]]:
+    """Find the axes of every output tensor, naming input symbols where an output follows one in every call.
+
+    Args:
+        specs: The output tensors.
+        observations: At least one recorded call.
+        input_axes: The axes of the inputs.
+    """
+    values = [_symbol_values(observation, input_axes) for observation in observations]
+    batch_sizes = [observation.batch_size for observation in observations]
+    known = {a.symbol.name: a.symbol for axes in input_axes for a in axes if a.symbol is not None}
+    names = (f"out{number}" for number in range(1_000_000))
+    inferred = []
+    for position, spec in enumerate(specs):
+        axes = []
+        for axis in range(spec.rank):
+            sizes = [observation.output_shapes[position][axis] for observation in observations]
+            followed = _followed_symbol(sizes, values, known)
+            axes.append(followed if followed is not None else _infer_axis(sizes, batch_sizes, names))
+        inferred.append(tuple(axes))
+    return inferred
+
+
+def symbol_values(shapes: Sequence[Sequence[int]], axes_of_tensors: Sequence[tuple[Axis, ...]]) -> dict[str, int]:
+    """Read the values of the symbols from the shapes of one call.
+
+    Args:
+        shapes: Shape of each tensor.
+        axes_of_tensors: Axes of each tensor.
+    """
+    values: dict[str, int] = {}
+    for shape, axes in zip(shapes, axes_of_tensors, strict=True):
+        for size, axis in zip(shape, axes, strict=True):
+            if axis.symbol is not None:
+                values.setdefault(axis.symbol.name, size // axis.size)
+    return values
+
+
+def _symbol_values(observation: Observation, input_axes: Sequence[tuple[Axis, ...]]) -> dict[str, int]:
+    return symbol_values(observation.input_shapes, input_axes)
+
+
+def _infer_axis(sizes: Sequence[int], batch_sizes: Sequence[int | None], names: object) -> Axis:
+    if len(set(sizes)) == 1:
+        return Axis(sizes[0])
+    known = [size for size in batch_sizes if size is not None]
+    factors = {
+        size // batch if batch and size % batch == 0 else 0 for size, batch in zip(sizes, batch_sizes, strict=True)
+    }
+    if len(known) == len(sizes) and len(set(known)) > 1 and len(factors) == 1 and 0 not in factors:
+        return Axis(factors.pop(), Symbol(BATCH_SYMBOL, min(known), max(known), is_batch=True))
+    return Axis(1, Symbol(next(names), min(sizes), max(sizes)))  # type: ignore[call-overload]
+
+
+def _followed_symbol(
+    sizes: Sequence[int], values: Sequence[Mapping[str, int]], known: Mapping[str, Symbol]
+) -> Axis | None:
+    if len(set(sizes)) == 1:
+        return None
+    for name, symbol in known.items():
+        factors = {
+            size // value[name] if value.get(name) and size % value[name] == 0 else 0
+            for size, value in zip(sizes, values, strict=True)
+        }
+        if len(factors) == 1 and 0 not in factors:
+            return Axis(factors.pop(), symbol)
+    return None
+
+
+def _fresh_names(declared: Mapping[int, tuple[Axis, ...]]) -> object:
+    taken = {a.symbol.name for axes in declared.values() for a in axes if a.symbol is not None}
+    return (name for number in range(1_000_000) if (name := f"dim{number}") not in taken)
+
+
+def _declared_axes(
+    specs: Sequence[TensorSpec], observations: Sequence[Observation], dynamic_shapes: DynamicShapes
+) -> dict[int, tuple[Axis, ...]]:
+    by_locator = {spec.locator: position for position, spec in enumerate(specs)}
+    dims_by_name: dict[str, DynamicDim] = {}
+    declared: dict[int, tuple[Axis, ...]] = {}
+    for path, dims in dynamic_shapes.items():
+        position = by_locator.get(_locator(path))
+        if position is None:
+            known = ", ".join(format_locator(spec.locator) for spec in specs)
+            raise AITuneUserInputError(f"dynamic_shapes: no input tensor at {path!r}; input tensors are {known}")
+        if len(dims) != specs[position].rank:
+            raise AITuneUserInputError(
+                f"dynamic_shapes: {path!r} lists {len(dims)} axes, the recorded tensor has {specs[position].rank}"
+            )
+        for dim in dims:
+            if isinstance(dim, DynamicDim) and dims_by_name.setdefault(dim.name, dim) != dim:
+                raise AITuneUserInputError(
+                    f"dynamic_shapes: {dim.name!r} is defined as {dims_by_name[dim.name]} and as {dim}; "
+                    f"axes that share a name must be defined alike"
+                )
+        seen = [observation.input_shapes[position] for observation in observations]
+        declared[position] = tuple(_declared_axis(path, axis, dim, seen) for axis, dim in enumerate(dims))
+    return declared
+
+
+def _locator(path: InputPath) -> Locator:
+    return (path,) if isinstance(path, str) else tuple(path)
+
+
+def _declared_axis(path: InputPath, axis: int, dim: DynamicDim | int, seen: Sequence[tuple[int, ...]]) -> Axis:
+    if isinstance(dim, DynamicDim):
+        low, high = dim.min, dim.max
+    elif isinstance(dim, int) and not isinstance(dim, bool) and dim > 0:
+        low = high = dim
+    else:
+        raise AITuneUserInputError(
+            f"dynamic_shapes: axis {axis} of {path!r} must be a BatchDim, a DynamicDim or a positive integer, "
+            f"got {dim!r}"
+        )
+    for shape in seen:
+        if not low <= shape[axis] <= high:
+            raise AITuneUserInputError(
+                f"dynamic_shapes: axis {axis} of {path!r} was recorded with size {shape[axis]}, outside {low}..{high}; "
+                f"widen the bounds or leave that input out of the dataset"
+            )
+    if isinstance(dim, DynamicDim):
+        return Axis(1, Symbol(dim.name, dim.min, dim.max, dim.opt, isinstance(dim, BatchDim)))
+    return Axis(dim)

@@ -1,0 +1,151 @@
+"""Graph specs as plain data (dicts, lists, strings, numbers) and back, so that a backend can be rebuilt elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aitune.exceptions import ArtifactError
+from aitune.torch.module.forward_signature import ForwardSignature
+from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.sample_metadata import Constant, SampleMetadata
+from aitune.torch.module.tensor_spec import Axis, Symbol, TensorSpec
+
+
+def graph_spec_to_dict(graph_spec: GraphSpec) -> dict[str, Any]:
+    """Write a graph spec as plain data.
+
+    Args:
+        graph_spec: The spec.
+
+    Raises:
+        ArtifactError: A constant or a container has no plain form.
+    """
+    signature = graph_spec.forward_signature
+    symbols = {**graph_spec.symbols}
+    for spec in graph_spec.output_spec.tensor_specs:
+        symbols.update({axis.symbol.name: axis.symbol for axis in spec.axes if axis.symbol is not None})
+    return {
+        "name": graph_spec.name,
+        "symbols": [
+            {"name": s.name, "min": s.min, "max": s.max, "opt": s.opt, "is_batch": s.is_batch} for s in symbols.values()
+        ],
+        "inputs": _metadata_to_dict(graph_spec.input_spec),
+        "outputs": _metadata_to_dict(graph_spec.output_spec),
+        "signature": {
+            "positional": list(signature.positional),
+            "num_positional_only": signature.num_positional_only,
+            "var_positional": signature.var_positional,
+            "keyword_only": list(signature.keyword_only),
+            "var_keyword": signature.var_keyword,
+            "required": sorted(signature.required),
+        },
+    }
+
+
+def graph_spec_from_dict(data: dict[str, Any]) -> GraphSpec:
+    """Read a graph spec from what :func:`graph_spec_to_dict` wrote.
+
+    Args:
+        data: Plain data.
+
+    Raises:
+        ArtifactError: The data is not a graph spec, or names a container that this process does not know.
+    """
+    try:
+        symbols = {entry["name"]: Symbol(**entry) for entry in data["symbols"]}
+        signature = data["signature"]
+        return GraphSpec(
+            data["name"],
+            _metadata_from_dict(data["inputs"], symbols),
+            _metadata_from_dict(data["outputs"], symbols),
+            ForwardSignature(
+                positional=tuple(signature["positional"]),
+                num_positional_only=signature["num_positional_only"],
+                var_positional=signature["var_positional"],
+                keyword_only=tuple(signature["keyword_only"]),
+                var_keyword=signature["var_keyword"],
+                required=frozenset(signature["required"]),
+            ),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
+        raise ArtifactError(
+            f"the stored graph spec cannot be read: {error}; it may come from another version of aitune, or use a "
+            f"container class whose module is not imported yet"
+        ) from error
+
+
+def _metadata_to_dict(metadata: SampleMetadata) -> dict[str, Any]:
+    try:
+        structure = pytree.treespec_dumps(metadata.structure)
+    except NotImplementedError as error:
+        raise ArtifactError(f"{metadata.describe()} holds a container that has no stored form: {error}") from error
+    return {
+        "structure": structure,
+        "strict": metadata.strict,
+        "leaves": [
+            _tensor_spec_to_dict(leaf) if isinstance(leaf, TensorSpec) else _constant_to_dict(leaf)
+            for leaf in metadata.leaves
+        ],
+    }
+
+
+def _metadata_from_dict(data: dict[str, Any], symbols: dict[str, Symbol]) -> SampleMetadata:
+    return SampleMetadata(
+        pytree.treespec_loads(data["structure"]),
+        tuple(
+            _tensor_spec_from_dict(leaf, symbols) if "axes" in leaf else _constant_from_dict(leaf)
+            for leaf in data["leaves"]
+        ),
+        data["strict"],
+    )
+
+
+def _tensor_spec_to_dict(spec: TensorSpec) -> dict[str, Any]:
+    return {
+        "locator": list(spec.locator),
+        "axes": [{"size": axis.size, "symbol": axis.symbol.name if axis.symbol else None} for axis in spec.axes],
+        "dtype": str(spec.dtype).removeprefix("torch."),
+        "device": spec.device,
+    }
+
+
+def _tensor_spec_from_dict(data: dict[str, Any], symbols: dict[str, Symbol]) -> TensorSpec:
+    axes = tuple(Axis(axis["size"], symbols[axis["symbol"]] if axis["symbol"] else None) for axis in data["axes"])
+    return TensorSpec(tuple(data["locator"]), axes, _named(data["dtype"], torch.dtype), data["device"])
+
+
+def _constant_to_dict(constant: Constant) -> dict[str, Any]:
+    value = constant.value
+    data: dict[str, Any] = {"locator": list(constant.locator)}
+    if value is None or type(value) in (bool, int, str):
+        return {**data, "plain": value}
+    if type(value) is float:
+        return {**data, "float": repr(value)}
+    for kind in (torch.dtype, torch.layout, torch.memory_format):
+        if isinstance(value, kind):
+            return {**data, kind.__name__: str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {**data, "device": str(value)}
+    raise ArtifactError(f"{constant} is a {type(value).__qualname__}, which has no stored form")
+
+
+def _constant_from_dict(data: dict[str, Any]) -> Constant:
+    locator = tuple(data["locator"])
+    if "float" in data:
+        return Constant(locator, float(data["float"]))
+    if "device" in data:
+        return Constant(locator, torch.device(data["device"]))
+    for kind in (torch.dtype, torch.layout, torch.memory_format):
+        if kind.__name__ in data:
+            return Constant(locator, _named(data[kind.__name__], kind))
+    return Constant(locator, data["plain"])
+
+
+def _named(name: str, kind: type[Any]) -> Any:
+    value = getattr(torch, name, None)
+    if not isinstance(value, kind):
+        raise ValueError(f"torch has no {kind.__name__} named {name!r}")
+    return value

@@ -1,0 +1,1 @@
+"""Tasks on any callable: compare, time, find limits."""

@@ -1,0 +1,1 @@
+"""Time any callable."""
