@@ -93,8 +93,8 @@ class SampleMetadata:
             else:
                 raise UnsupportedCallError(
                     f"{what} {format_locator(locator)} is a {type(leaf).__module__}.{type(leaf).__qualname__}, "
-                    f"which is neither a tensor, a constant nor a known container; if it is a container, register it with "
-                    f"torch.utils._pytree.register_pytree_node"
+                    f"which is neither a tensor, a constant nor a known container; if it is a container, register "
+                    f"it with torch.utils._pytree.register_pytree_node"
                 )
         return cls(structure, tuple(leaves), strict)
 
