@@ -1,0 +1,37 @@
+# Every target sets up .venv first: see scripts/set_up.py. PYTHON= chooses the interpreter it is made with.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## Make .venv, or bring it up to date
+	@$(PYTHON) scripts/set_up.py
+
+demo: setup ## Tune a real sentence encoder on this machine and show the table
+	$(BIN)/python examples/demo.py
+
+test: lint ## Run lint, types, layers and all tests, with coverage
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report
+
+lint: setup ## Check format, lint, types and layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Format the code and make the fixes that are safe
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: setup ## Measure what importing the package costs
+	$(BIN)/python benchmarks/import_time.py
+
+clean: ## Remove .venv and every cache that the tools leave here
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov build dist
+	rm -rf src/*.egg-info
+	find src tests scripts examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
