@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -200,9 +201,8 @@ def main() -> int:
     embed = make_embed(model, tokenizer)
     report = ait.tune(embed, SENTENCES, batch_sizes=BATCH_SIZES)
 
-    print(report.table())
-    for graph in report.graphs:
-        print(f"\nWinner for {graph.module} ({graph.graph}): {graph.winner}\n  {graph.reason}")
+    print(report.table(width=max(80, shutil.get_terminal_size((140, 24)).columns)))
+    print(f"\nWinner\n  {report.summary()}")
     same = compare_rankings(before, similarities(embed, PAIRS), PAIRS)
 
     print("\nUse it as before; the module now runs on the winner:")

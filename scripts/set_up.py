@@ -101,10 +101,11 @@ def run(*command: str) -> None:
 
 def python_of_environment() -> tuple[int, ...] | None:
     """Return the version of Python in the environment, or nothing when there is none that runs."""
-    if not INTERPRETER.exists():
-        return None
     question = "import pip, sys; print(*sys.version_info[:2])"
-    answer = subprocess.run([str(INTERPRETER), "-c", question], capture_output=True, text=True, check=False)
+    try:
+        answer = subprocess.run([str(INTERPRETER), "-c", question], capture_output=True, text=True, check=False)
+    except OSError:  # not there, or a link to an interpreter that was removed
+        return None
     return tuple(int(part) for part in answer.stdout.split()) if answer.returncode == 0 else None
 
 
