@@ -47,6 +47,9 @@ class Backend(ABC):
         recovery: How it comes back in another process: from its artifact, by compiling again, or from the module.
         required_packages: Packages that must be importable.
         extra: Extra of this distribution that installs them.
+        runs_original: Whether a call may as well go straight to the original module.
+        follows_weights: Whether a change of the module's weights shows in the answers.
+        equal_symbols: Groups of symbols of the graph that the build took for one.
     """
 
     device_types: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
@@ -55,6 +58,9 @@ class Backend(ABC):
     recovery: ClassVar[Literal["artifact", "compile", "module"]] = "artifact"
     required_packages: ClassVar[tuple[str, ...]] = ()
     extra: ClassVar[str | None] = None
+    runs_original: bool = False
+    follows_weights: bool = False
+    equal_symbols: tuple[tuple[str, ...], ...] = ()
 
     def __init__(self) -> None:
         self._lifecycle = BackendState.NEW

@@ -1,0 +1,216 @@
+"""Runs the original module, keeps samples of its calls and folds them into graph specs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aitune.exceptions import AITuneUserInputError, UnsupportedCallError
+from aitune.torch.dynamic_shapes import DynamicShapes
+from aitune.torch.module.axis_inference import Observation, infer_input_axes, infer_output_axes
+from aitune.torch.module.forward_signature import ForwardSignature
+from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.locator import Locator, format_locator
+from aitune.torch.module.sample import Sample
+from aitune.torch.module.sample_metadata import SampleMetadata
+from aitune.torch.module.sample_store import SampleStore
+
+__all__ = ["RecordedGraph", "RecordingModule", "Sample", "recorded_batch_size"]
+
+_current_batch_size: ContextVar[int | None] = ContextVar("aitune_current_batch_size", default=None)
+
+
+@contextmanager
+def recorded_batch_size(batch_size: int | None) -> Iterator[None]:
+    """Say how many samples the calls inside the ``with`` block hold."""
+    token = _current_batch_size.set(batch_size)
+    try:
+        yield
+    finally:
+        _current_batch_size.reset(token)
+
+
+@dataclass(frozen=True)
+class RecordedGraph:
+    """One graph with the calls that were kept of it.
+
+    Args:
+        spec: The graph.
+        samples: Its calls.
+        num_calls: How many calls of it were seen.
+        problem: Why it cannot be tuned, if so.
+    """
+
+    spec: GraphSpec
+    samples: SampleStore
+    num_calls: int
+    problem: str | None = None
+
+
+@dataclass
+class _GraphRecord:
+    input_spec: SampleMetadata
+    output_spec: SampleMetadata
+    samples: SampleStore
+    observations: dict[Observation, None] = field(default_factory=dict)
+    num_calls: int = 0
+    problem: str | None = None
+
+
+class RecordingModule:
+    """Records every call of a module while it runs on the original.
+
+    Args:
+        forward: The original forward, bound.
+        signature: How it is called.
+        folder: Folder for samples, of this recording alone.
+        max_num_samples_stored: Most samples kept for one graph.
+        max_graphs: Most graphs; calls of further kinds run unrecorded.
+        strict: Whether non-tensor arguments are part of a graph's identity.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        signature: ForwardSignature,
+        folder: Path,
+        *,
+        max_num_samples_stored: int = 8,
+        max_graphs: int = 16,
+        strict: bool = True,
+    ) -> None:
+        self._forward = forward
+        self._signature = signature
+        self._folder = folder
+        self._max_num_samples_stored = max_num_samples_stored
+        self._max_graphs = max_graphs
+        self._strict = strict
+        self._lock = threading.Lock()
+        self._records: dict[SampleMetadata, _GraphRecord] = {}
+        self.problems: list[str] = []
+        self.num_calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the original and take note of the call; what cannot be noted never stops the call."""
+        with self._lock:
+            self.num_calls += 1
+        try:
+            named = self._signature.bind(args, kwargs)
+            input_spec = SampleMetadata.from_inputs(named, strict=self._strict)
+        except UnsupportedCallError as error:
+            self._note(str(error))
+            return self._forward(*args, **kwargs)
+        record = self._record_for(named, input_spec)
+        output = self._forward(*args, **kwargs)
+        if record is not None:
+            self._observe(record, input_spec, output)
+        return output
+
+    def _note(self, problem: str) -> None:
+        with self._lock:
+            if problem not in self.problems:
+                self.problems.append(problem)
+
+    def _record_for(self, named: dict[str, Any], input_spec: SampleMetadata) -> _GraphRecord | None:
+        shapes = _shapes(input_spec)
+        with self._lock:
+            record = self._records.get(input_spec)
+            if record is None:
+                if len(self._records) >= self._max_graphs:
+                    problem = (
+                        f"more than {self._max_graphs} kinds of calls: further ones run on the original"
+                        f"{self._culprit(input_spec)}"
+                    )
+                    if problem not in self.problems:
+                        self.problems.append(problem)
+                    return None
+                folder = self._folder / f"graph{len(self._records)}"
+                store = SampleStore(folder, self._signature, self._max_num_samples_stored)
+                record = _GraphRecord(input_spec, input_spec, store)
+                self._records[input_spec] = record
+            # Written before the call, so that a forward that changes its inputs does not change the sample.
+            if record.samples.wants(shapes):
+                record.samples.add(named, input_spec)
+        return record
+
+    def _culprit(self, input_spec: SampleMetadata) -> str:
+        """Name the argument that has a different constant in every graph, if there is one."""
+        values: dict[Locator, set[Any]] = {}
+        for metadata in (*self._records, input_spec):
+            for constant in metadata.constants:
+                values.setdefault(constant.locator, set()).add(constant.key)
+        locator, seen = max(values.items(), key=lambda item: len(item[1]), default=((), set[Any]()))
+        return f"; argument {format_locator(locator)} alone had {len(seen)} values" if len(seen) > 1 else ""
+
+    def _observe(self, record: _GraphRecord, input_spec: SampleMetadata, output: Any) -> None:
+        try:
+            output_spec = SampleMetadata.from_outputs(output, strict=True)
+        except UnsupportedCallError as error:
+            with self._lock:
+                record.problem = str(error)
+                record.num_calls += 1
+            return
+        observation = Observation(_current_batch_size.get(), _shapes(input_spec), _shapes(output_spec))
+        with self._lock:
+            record.num_calls += 1
+            if not record.observations:
+                record.output_spec = output_spec
+            elif record.output_spec != output_spec:
+                record.problem = (
+                    f"the output changes its kind from call to call: {record.output_spec.describe()} "
+                    f"and {output_spec.describe()}"
+                )
+                return
+            record.observations[observation] = None
+
+    def graphs(self, dynamic_shapes: DynamicShapes | None = None) -> list[RecordedGraph]:
+        """Fold what was recorded into graphs, in the order in which they were first met.
+
+        Args:
+            dynamic_shapes: What the user said about axes; a path counts for every graph that has it.
+
+        Raises:
+            AITuneUserInputError: ``dynamic_shapes`` does not fit what was recorded.
+        """
+        declared = dict(dynamic_shapes or {})
+        with self._lock:
+            records = [record for record in self._records.values() if record.observations or record.problem]
+        self._check_paths(declared, records)
+        return [self._graph(number, record, declared) for number, record in enumerate(records)]
+
+    def _check_paths(self, declared: DynamicShapes, records: list[_GraphRecord]) -> None:
+        known = {spec.locator for record in records for spec in record.input_spec.tensor_specs}
+        for path in declared:
+            if records and _locator_of(path) not in known:
+                names = ", ".join(sorted(map(repr, known)))
+                raise AITuneUserInputError(f"dynamic_shapes: no recorded call has a tensor at {path!r}; seen: {names}")
+
+    def _graph(self, number: int, record: _GraphRecord, declared: DynamicShapes) -> RecordedGraph:
+        locators = {spec.locator for spec in record.input_spec.tensor_specs}
+        own = {path: dims for path, dims in declared.items() if _locator_of(path) in locators}
+        input_spec, output_spec = record.input_spec, record.output_spec
+        if record.observations:
+            observations = list(record.observations)
+            input_axes = infer_input_axes(input_spec.tensor_specs, observations, own)
+            output_axes = infer_output_axes(output_spec.tensor_specs, observations, input_axes)
+            input_spec, output_spec = input_spec.with_axes(input_axes), output_spec.with_axes(output_axes)
+        spec = GraphSpec(f"graph{number}", input_spec, output_spec, self._signature, own)
+        return RecordedGraph(spec, record.samples, record.num_calls, record.problem)
+
+    def discard(self) -> None:
+        """Remove every sample from the disk."""
+        for record in self._records.values():
+            record.samples.discard()
+
+
+def _shapes(metadata: SampleMetadata) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(axis.size for axis in spec.axes) for spec in metadata.tensor_specs)
+
+
+def _locator_of(path: str | tuple[str | int, ...]) -> tuple[str | int, ...]:
+    return (path,) if isinstance(path, str) else tuple(path)

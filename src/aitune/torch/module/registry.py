@@ -1,0 +1,92 @@
+"""The wrapped modules of this process, weakly held: the ones a tune call looks at."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from aitune.torch.module.wrapper_module import Module
+
+logger = logging.getLogger(__name__)
+
+
+class ModuleRegistry:
+    """Wrapped modules by name and by the object they wrap."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_name: weakref.WeakValueDictionary[str, Module] = weakref.WeakValueDictionary()
+        # Keyed by id: a wrapper holds its module, so an id is not used again while its entry lives.
+        self._by_module: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
+
+    def add(self, name: str, module: torch.nn.Module, wrapper: Module) -> None:
+        """Enter a wrapper; a name that another living one has passes to this one, with a warning.
+
+        Args:
+            name: Name of the wrapper.
+            module: The module that it wraps.
+            wrapper: The wrapper.
+        """
+        if name in self._by_name:
+            # A wrapper and its module refer to each other: a dropped pair stays until the collector has passed.
+            gc.collect()
+        with self._lock:
+            if name in self._by_name:
+                logger.warning(
+                    "the name %r of a wrapped module passes to a newer one; the older one stays as it is but is not "
+                    "found by that name any more; give each module its own name",
+                    name,
+                )
+            self._by_name[name] = wrapper
+            self._by_module[id(module)] = wrapper
+
+    def remove(self, name: str, module: torch.nn.Module) -> None:
+        """Forget a wrapper."""
+        with self._lock:
+            wrapper = self._by_module.pop(id(module), None)
+            if wrapper is not None and self._by_name.get(name) is wrapper:
+                del self._by_name[name]
+
+    def wrapper_of(self, module: torch.nn.Module) -> Module | None:
+        """Return the wrapper of a module, if it has one."""
+        return self._by_module.get(id(module))
+
+    def modules(self) -> list[Module]:
+        """Return the living wrappers in the order in which they were made."""
+        with self._lock:
+            return [wrapper for wrapper in list(self._by_module.values()) if wrapper is not None]
+
+    def unused_name(self, wanted: str) -> str:
+        """Return ``wanted``, with a number behind it when a living wrapper has that name."""
+        if wanted not in self._by_name:
+            return wanted
+        gc.collect()
+        numbered = (f"{wanted}_{number}" for number in range(1, 1_000_000))
+        return wanted if wanted not in self._by_name else next(name for name in numbered if name not in self._by_name)
+
+
+_current = ModuleRegistry()
+
+
+def module_registry() -> ModuleRegistry:
+    """Return the registry that holds now."""
+    return _current
+
+
+@contextmanager
+def fresh_module_registry() -> Iterator[ModuleRegistry]:
+    """Use an empty registry inside the ``with`` block."""
+    global _current  # noqa: PLW0603 - one of the three pieces of state that the architecture names
+    before, _current = _current, ModuleRegistry()
+    try:
+        yield _current
+    finally:
+        _current = before

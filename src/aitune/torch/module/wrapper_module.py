@@ -1,0 +1,438 @@
+"""``ait.Module``: the proxy that a user holds in place of a module, with its states."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from aitune.exceptions import AITuneError, AITuneUserInputError, TuningError
+from aitune.torch.config import config
+from aitune.torch.dynamic_shapes import DynamicShapes
+from aitune.torch.module.call_statistics import CallStatistics
+from aitune.torch.module.forward_signature import ForwardSignature
+from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.interception import InterceptedForward, Interception
+from aitune.torch.module.plain_data import graph_spec_from_dict, graph_spec_to_dict
+from aitune.torch.module.proxy import ModuleProxy, proxy_class
+from aitune.torch.module.recording_module import RecordedGraph, RecordingModule
+from aitune.torch.module.registry import module_registry
+from aitune.torch.module.sample import Sample
+from aitune.torch.module.tuned_module import Servable, TunedGraph, TunedModule
+
+logger = logging.getLogger(__name__)
+
+
+class ModuleState(enum.Enum):
+    """What a call of a wrapped module does."""
+
+    INIT = "init"
+    RECORDING = "recording"
+    PASSTHROUGH = "passthrough"
+    TUNED = "tuned"
+
+
+class Tuner(Protocol):
+    """What :meth:`Module.tune` needs of a strategy."""
+
+    def tune(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> Servable:
+        """Return what is to serve the graph, ready to run."""
+
+    def tune_dry_run(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> Any:
+        """Say what would be tried, without building."""
+
+
+Strategies = Sequence[Tuner] | Mapping[str, Tuner]
+
+
+class _RecordingForward(InterceptedForward):
+    def __init__(self, interception: Interception, recording: RecordingModule) -> None:
+        super().__init__(interception)
+        self._recording = recording
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._recording(*args, **kwargs)
+
+
+class Module(ModuleProxy):
+    """Stands in for a module: answers as it would, and can record its calls and be tuned.
+
+    The module's own object is intercepted as well, so a parent or a pipeline that holds it needs no change. Wrapping
+    a module again returns the wrapper that it has. A tuned module is for inference: its outputs carry no gradient.
+
+    Args:
+        module: The module to wrap; it is changed only in its instance ``__dict__``, until :meth:`unwrap`.
+        name: Name in reports and files; by default the name of the class.
+        strategy: Strategy for every graph of the module; without one the entry point chooses.
+        strategies: Strategies by graph: a list in the order of the graphs, or a mapping by graph name.
+        dynamic_shapes: Axes of the inputs by path; what is not named is found from the samples.
+
+    Raises:
+        AITuneUserInputError: ``module`` is no ``torch.nn.Module``, or another argument is not usable.
+    """
+
+    name: str
+    strategy: Tuner | None
+    strategies: Strategies | None
+    dynamic_shapes: DynamicShapes
+    _signature: ForwardSignature
+    _interception: Interception
+    _state: ModuleState
+    _recording: RecordingModule | None
+    _tuned: TunedModule | None
+
+    def __new__(cls, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Module:
+        """Return the wrapper of a module: the one that it has, or a new one."""
+        if isinstance(module, Module):
+            return module
+        if not isinstance(module, torch.nn.Module):
+            raise AITuneUserInputError(
+                f"ait.Module wraps a torch.nn.Module, got a {type(module).__qualname__}; "
+                f"for a pipeline wrap the modules inside it"
+            )
+        existing = module_registry().wrapper_of(module)
+        wrapper = existing if existing is not None else object.__new__(proxy_class(cls, type(module)))
+        assert isinstance(wrapper, Module)
+        return wrapper
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        name: str | None = None,
+        strategy: Tuner | None = None,
+        strategies: Strategies | None = None,
+        dynamic_shapes: DynamicShapes | None = None,
+    ) -> None:
+        if name is not None and (not isinstance(name, str) or not name.strip()):
+            raise AITuneUserInputError(f"name must be a non-empty string, got {name!r}")
+        if strategy is not None and strategies is not None:
+            raise AITuneUserInputError("give strategy= for all graphs or strategies= for each, not both")
+        known = "_interception" in object.__getattribute__(self, "__dict__")
+        if not known:
+            self._first_init(module, name)
+        if not known or strategy is not None or strategies is not None:
+            self.strategy, self.strategies = strategy, strategies
+        if not known or dynamic_shapes is not None:
+            self.dynamic_shapes = dict(dynamic_shapes or {})
+        if known and name is not None and name != self.name:
+            self.name = name
+            module_registry().add(name, self._original, self)
+
+    def _first_init(self, module: torch.nn.Module, name: str | None) -> None:
+        self._original = module
+        self.name = name or module_registry().unused_name(type(module).__name__)
+        self._signature = ForwardSignature.from_callable(module.forward)
+        self._interception = Interception(module)
+        # The module keeps its wrapper alive: a pipeline may hold the module and nobody the wrapper.
+        self._interception.wrapper = self
+        self._state = ModuleState.INIT
+        self._recording = None
+        self._tuned = None
+        module_registry().add(self.name, module, self)
+
+    # -- what it knows ---------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ModuleState:
+        """What a call does now."""
+        return self._state
+
+    @property
+    def module(self) -> Any:
+        """What answers calls now: the original module, the recording one, or the tuned one."""
+        if self._state is ModuleState.RECORDING:
+            return self._recording
+        return self._tuned if self._state is ModuleState.TUNED else self._original
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the first parameter or buffer; the CPU for a module without any."""
+        tensors = itertools.chain(self._original.parameters(), self._original.buffers())
+        return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+    @property
+    def cache_dir(self) -> Path:
+        """Folder for this module's builds."""
+        return config.resolve_cache_dir() / re.sub(r"[^A-Za-z0-9._-]+", "_", self.name)
+
+    @property
+    def graph_specs(self) -> list[GraphSpec]:
+        """The graphs recorded so far, or the tuned ones."""
+        if self._recording is not None:
+            return [graph.spec for graph in self.recorded_graphs()]
+        return [graph.spec for graph in self._tuned.graphs] if self._tuned is not None else []
+
+    def recorded_graphs(self) -> list[RecordedGraph]:
+        """Return the graphs recorded so far with their samples, empty when nothing was recorded."""
+        return [] if self._recording is None else self._recording.graphs(self.dynamic_shapes)
+
+    @property
+    def recording_problems(self) -> list[str]:
+        """What was seen while recording and could not be captured."""
+        return [] if self._recording is None else list(self._recording.problems)
+
+    def stats(self) -> CallStatistics:
+        """Return how many calls the chosen backends served and how many fell back, and why, since tuning."""
+        return CallStatistics({}, {}) if self._tuned is None else self._tuned.stats()
+
+    # -- states ----------------------------------------------------------------------------------------------------
+
+    def enable_passthrough(self, force: bool = False) -> None:
+        """Let calls run on the original module.
+
+        Args:
+            force: Also give up what was tuned.
+
+        Raises:
+            AITuneUserInputError: The module is tuned and ``force`` is not set.
+        """
+        self._leave_tuned(force, "enable_passthrough")
+        self._end_recording()
+        self._enter(ModuleState.PASSTHROUGH)
+
+    def enable_recording(self, force: bool = False) -> None:
+        """Let calls run on the original module and be recorded.
+
+        Args:
+            force: Also give up what was tuned.
+
+        Raises:
+            AITuneUserInputError: The module is tuned and ``force`` is not set.
+        """
+        self._leave_tuned(force, "enable_recording")
+        self._end_recording()
+        samples = config.resolve_cache_dir() / "samples"
+        samples.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="recording-", dir=samples))
+        self._recording = RecordingModule(
+            self._interception.original_forward,
+            self._signature,
+            folder,
+            max_num_samples_stored=config.max_num_samples_stored,
+            max_graphs=config.max_graphs,
+            strict=config.strict_mode,
+        )
+        self._enter(ModuleState.RECORDING)
+
+    def activate(self) -> None:
+        """Let calls run on what was tuned.
+
+        Raises:
+            AITuneUserInputError: Nothing was tuned.
+        """
+        if self._tuned is None:
+            raise AITuneUserInputError(
+                f"{self.name} is {self._state.value}: nothing was tuned yet; call ait.tune first"
+            )
+        for graph in self._tuned.graphs:
+            if not graph.backend.is_active:
+                graph.backend.activate()
+        self._enter(ModuleState.TUNED)
+
+    def deactivate(self) -> None:
+        """Let calls run on the original module and free what the backends loaded; :meth:`activate` undoes it."""
+        self._enter(ModuleState.PASSTHROUGH)
+        for graph in self._tuned.graphs if self._tuned is not None else ():
+            if graph.backend.is_active:
+                graph.backend.deactivate()
+
+    def refresh(self) -> None:
+        """Look at the weights again: those that the chosen backends hold count as unchanged from now on."""
+        if self._tuned is not None:
+            self._tuned.refresh()
+
+    def unwrap(self) -> torch.nn.Module:
+        """Return the module as it was before it was wrapped, with nothing of aitune left on it."""
+        self._end_recording()
+        self._tuned = None
+        self._state = ModuleState.PASSTHROUGH
+        self._interception.remove()
+        module_registry().remove(self.name, self._original)
+        return self._original
+
+    @contextmanager
+    def unchanged_on_error(self) -> Iterator[None]:
+        """Put state and tuned backends back as they are now when the block ends with an exception."""
+        state, tuned = self._state, self._tuned
+        try:
+            yield
+        except BaseException:
+            self._end_recording()
+            self._tuned = tuned
+            self._enter(state if state is not ModuleState.RECORDING else ModuleState.PASSTHROUGH)
+            raise
+
+    def _leave_tuned(self, force: bool, action: str) -> None:
+        if self._tuned is not None and not force:
+            raise AITuneUserInputError(
+                f"{self.name} is tuned; {action}(force=True) gives that up, ait.tune(..., retune=True) replaces it"
+            )
+        self._tuned = None
+
+    def _end_recording(self) -> None:
+        if self._recording is not None:
+            self._recording.discard()
+            self._recording = None
+
+    def _enter(self, state: ModuleState) -> None:
+        if state is ModuleState.TUNED and self._tuned is not None:
+            self._interception.redirect(self._tuned.forward)
+        elif state is ModuleState.RECORDING and self._recording is not None:
+            self._interception.redirect(_RecordingForward(self._interception, self._recording))
+        else:
+            self._interception.pass_through()
+        self._state = state
+
+    # -- tuning ----------------------------------------------------------------------------------------------------
+
+    def tune(
+        self,
+        device: torch.device | str | None = None,
+        strategy: Tuner | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Tune every recorded graph; afterwards calls run on what was chosen.
+
+        A graph that cannot be tuned runs on the original module, with a warning, as long as another one can.
+
+        Args:
+            device: Device to tune for; by default the module's own.
+            strategy: Strategy for graphs that have none of their own.
+            dry_run: Only say what would be tried.
+
+        Raises:
+            AITuneUserInputError: Nothing was recorded, there is no strategy, or the module is on another device.
+            AITuneError: No graph could be tuned; it is the error of the first one.
+        """
+        if self._recording is None:
+            raise AITuneUserInputError(f"{self.name}: nothing was recorded; call enable_recording and run the module")
+        device = self._check_device(device)
+        graphs = self.recorded_graphs()
+        if not graphs:
+            problems = "; ".join(self._recording.problems)
+            raise AITuneUserInputError(f"{self.name}: no call was recorded{': ' + problems if problems else ''}")
+        with self.unchanged_on_error():
+            self._interception.pass_through()
+            tuned = self._tune_graphs(graphs, device, strategy, dry_run)
+            self._end_recording()
+            if dry_run:
+                self._enter(ModuleState.PASSTHROUGH)
+                return
+            self._tuned = TunedModule(self._interception, self._signature, tuned, config.on_unknown_input)
+            self._enter(ModuleState.TUNED)
+
+    def _tune_graphs(
+        self, graphs: Sequence[RecordedGraph], device: torch.device, strategy: Tuner | None, dry_run: bool
+    ) -> list[TunedGraph]:
+        view = self._interception.plain_view()
+        tuned: list[TunedGraph] = []
+        errors: list[AITuneError] = []
+        for number, graph in enumerate(graphs):
+            try:
+                if graph.problem is not None:
+                    raise TuningError(f"{self.name} {graph.spec.name}: {graph.problem}")
+                chosen = self._strategy_for(number, graph.spec.name, strategy)
+                folder = self.cache_dir / graph.spec.name
+                call = chosen.tune_dry_run if dry_run else chosen.tune
+                backend = call(view, self.name, graph.spec, list(graph.samples), device, folder)
+            except AITuneError as error:
+                errors.append(error)
+                logger.warning("%s %s runs on the original module: %s", self.name, graph.spec.name, error)
+                continue
+            if not dry_run:
+                tuned.append(TunedGraph(graph.spec, backend))
+        if errors and not tuned and (not dry_run or len(errors) == len(graphs)):
+            raise errors[0]
+        return tuned
+
+    def _check_device(self, device: torch.device | str | None) -> torch.device:
+        own = self.device
+        wanted = own if device is None else torch.device(device)
+        if wanted.type != own.type:
+            raise AITuneUserInputError(
+                f"{self.name} is on {own}, tuning was asked for on {wanted}; move it first: module.to({str(wanted)!r})"
+            )
+        return own
+
+    def _strategy_for(self, number: int, graph: str, default: Tuner | None) -> Tuner:
+        chosen: Tuner | None = None
+        if isinstance(self.strategies, Mapping):
+            chosen = self.strategies.get(graph)
+        elif self.strategies is not None and number < len(self.strategies):
+            chosen = self.strategies[number]
+        chosen = chosen or self.strategy or default
+        if chosen is None:
+            raise AITuneUserInputError(
+                f"{self.name}: no strategy for {graph}; give strategy= to ait.Module or to tune, or use ait.tune"
+            )
+        return chosen
+
+    # -- data ------------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tuned graphs as plain data, with artifact paths for files.
+
+        Raises:
+            AITuneUserInputError: Nothing was tuned.
+        """
+        if self._tuned is None:
+            raise AITuneUserInputError(f"{self.name} is not tuned: there is nothing to store; call ait.tune first")
+        return {
+            "name": self.name,
+            "graphs": [
+                {"graph_spec": graph_spec_to_dict(graph.spec), "backend": graph.backend.to_dict()}
+                for graph in self._tuned.graphs
+            ],
+        }
+
+    @classmethod
+    def from_dict(
+        cls,
+        module: torch.nn.Module,
+        state: Mapping[str, Any],
+        device: torch.device | str | None = None,
+        *,
+        restore: Callable[[torch.nn.Module, dict[str, Any]], Servable],
+    ) -> Module:
+        """Wrap a module and let it run on stored backends.
+
+        Args:
+            module: A module of the class, and with the weights, that was tuned.
+            state: What :meth:`to_dict` gave.
+            device: Device to serve on; by default the one each backend was built for.
+            restore: Makes a backend from its stored form.
+        """
+        wrapper = cls(module, state["name"])
+        view = wrapper._interception.plain_view()
+        graphs = []
+        for entry in state["graphs"]:
+            backend = restore(view, entry["backend"])
+            backend.deploy(device)
+            graphs.append(TunedGraph(graph_spec_from_dict(entry["graph_spec"]), backend))
+        wrapper._tuned = TunedModule(wrapper._interception, wrapper._signature, graphs, config.on_unknown_input)
+        wrapper._enter(ModuleState.TUNED)
+        return wrapper
