@@ -1,0 +1,172 @@
+"""The record of one tune call: what was tried, what was seen, what was chosen and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aitune.exceptions import AITuneUserInputError
+from aitune.torch.report.environment import Environment
+from aitune.torch.report.plain_json import from_text, to_text
+from aitune.torch.report.table import graph_table, wrap_text
+from aitune.torch.report.wording import graph_sentence, shorten, winner_of
+from aitune.torch.task.outcome import CandidateOutcome, GraphReport
+from aitune.units import get_metric
+
+FORMAT_VERSION = 1
+
+ModuleStatus = Literal["tuned", "original kept", "failed", "already tuned", "not called"]
+
+
+@dataclass(frozen=True)
+class ModuleReport:
+    """What became of one module.
+
+    Args:
+        name: Name of the module.
+        status: How it ended. tuned: it runs on a backend. original kept: nothing beat it. failed: it could not be
+            tuned. already tuned: left as it was. not called: the function never called it.
+        graphs: The record of each graph that was tuned.
+        reason: Why it ended so, where the graphs do not say it.
+    """
+
+    name: str
+    status: ModuleStatus
+    graphs: tuple[GraphReport, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class TuneReport:
+    """Everything that was seen in one tune call.
+
+    Args:
+        modules: One record for each module, in the order of tuning.
+        environment: The machine and the versions.
+        settings: The arguments and settings of the call, as plain data.
+        seconds: Time that the call took.
+        warnings: What the user should know about the whole run.
+    """
+
+    modules: tuple[ModuleReport, ...]
+    environment: Environment
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Write the report as JSON; see :meth:`from_json`.
+
+        Artifact paths and other values that are no plain data become strings, tuples inside free-form data lists; a
+        report of plain data comes back equal, NaN and infinities included.
+        """
+        return to_text({"format_version": FORMAT_VERSION, "report": self})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> TuneReport:
+        """Read a report from what :meth:`to_json` wrote.
+
+        Args:
+            text: The JSON text.
+
+        Raises:
+            AITuneUserInputError: The text is not JSON, not a report, or comes from a newer format.
+        """
+        import msgspec
+
+        try:
+            data = from_text(text)
+        except ValueError as error:
+            raise AITuneUserInputError(
+                f"the report is not JSON: {error}; give the text that TuneReport.to_json returned"
+            ) from error
+        version = data.get("format_version") if isinstance(data, dict) else None
+        if version != FORMAT_VERSION:
+            raise AITuneUserInputError(
+                f"the report has format version {version!r}, this version of aitune reads {FORMAT_VERSION}; "
+                f"read it with the version of aitune that wrote it"
+            )
+        try:
+            return msgspec.convert(data.get("report"), cls)
+        except msgspec.ValidationError as error:
+            raise AITuneUserInputError(f"the text is no tune report: {error}") from error
+
+    def module(self, name: str) -> ModuleReport:
+        """Return the record of one module.
+
+        Args:
+            name: Name of the module.
+
+        Raises:
+            AITuneUserInputError: The report has no such module.
+        """
+        for module in self.modules:
+            if module.name == name:
+                return module
+        known = ", ".join(repr(module.name) for module in self.modules) or "none"
+        raise AITuneUserInputError(f"the report has no module {name!r}; its modules: {known}")
+
+    def winner(self, module: str, graph: str | None = None) -> CandidateOutcome | None:
+        """Return the outcome of what a module now runs on.
+
+        Args:
+            module: Name of the module.
+            graph: Name of the graph; needed for a module with several.
+
+        Returns:
+            The chosen outcome, which may be the original module's; ``None`` where nothing was chosen.
+
+        Raises:
+            AITuneUserInputError: There is no such module or graph, or the module has several graphs and none is named.
+        """
+        graphs = self.module(module).graphs
+        names = ", ".join(repr(report.graph) for report in graphs) or "none"
+        if graph is None and len(graphs) > 1:
+            raise AITuneUserInputError(f"module {module!r} has several graphs; name one of {names}")
+        chosen = [report for report in graphs if graph is None or report.graph == graph]
+        if graph is not None and not chosen:
+            raise AITuneUserInputError(f"module {module!r} has no graph {graph!r}; its graphs: {names}")
+        return winner_of(chosen[0]) if chosen else None
+
+    def summary(self) -> str:
+        """Say in one line for each module (and each of several graphs) what became of it."""
+        return "\n".join(line for module in self.modules for line in _module_lines(module))
+
+    def table(self, width: int = 120) -> str:
+        """Write the whole report as plain text: for each graph a row per candidate, then the winner and why.
+
+        Args:
+            width: Characters in a line, at least 80.
+
+        Returns:
+            Lines of plain text without colours, none longer than ``width``.
+
+        Raises:
+            AITuneUserInputError: The width is too small for the columns.
+        """
+        if width < 80:
+            raise AITuneUserInputError(f"the table needs a width of at least 80 characters, got {width}")
+        sections = [wrap_text(self.environment.describe(), width, "  ")]
+        for module in self.modules:
+            reason = f": {shorten(module.reason)}" if module.reason else ""
+            heading = f"Module {module.name!r}: {module.status}{reason}"
+            sections.append(wrap_text(heading, width, "  "))
+            for graph in module.graphs:
+                seconds = get_metric("duration").format(graph.seconds)
+                sections.append(
+                    wrap_text(f"Graph {graph.graph!r} ({seconds})", width) + "\n" + graph_table(graph, width)
+                )
+        sections.extend(wrap_text(f"Warning: {shorten(warning)}", width, "  ") for warning in self.warnings)
+        sections.append(f"Total: {get_metric('duration').format(self.seconds)}")
+        return "\n\n".join(sections)
+
+
+def _module_lines(module: ModuleReport) -> list[str]:
+    reason = f": {shorten(module.reason)}" if module.reason else ""
+    if not module.graphs:
+        return [f"{module.name}: {module.status}{reason}"]
+    labels = [""] if len(module.graphs) == 1 else [f" [{graph.graph}]" for graph in module.graphs]
+    return [
+        f"{module.name}{label}: {module.status}{reason}; {graph_sentence(graph)}"
+        for label, graph in zip(labels, module.graphs, strict=True)
+    ]

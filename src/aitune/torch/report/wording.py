@@ -1,0 +1,99 @@
+"""Outcomes in words, shared by the table, the progress display and the log."""
+
+from __future__ import annotations
+
+from aitune.torch.task.outcome import BatchMeasurement, CandidateOutcome, GraphReport, PairedComparison
+from aitune.units import get_metric
+
+LONGEST_REASON = 400
+"""Characters of a reason that are shown; the whole text stays in the report."""
+
+
+def shorten(text: str, limit: int = LONGEST_REASON) -> str:
+    """Put a text on one line, and cut it where it is longer than ``limit`` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"{flat[:limit]}... (the rest is in the JSON report)"
+
+
+def baseline_of(graph: GraphReport) -> CandidateOutcome | None:
+    """Return the outcome of the original module, if there is one."""
+    return next((outcome for outcome in graph.outcomes if outcome.is_baseline), None)
+
+
+def winner_of(graph: GraphReport) -> CandidateOutcome | None:
+    """Return the outcome that was chosen, if one was."""
+    return next((outcome for outcome in graph.outcomes if outcome.key == graph.winner), None)
+
+
+def comparison_with_baseline(graph: GraphReport, outcome: CandidateOutcome) -> PairedComparison | None:
+    """Return the last paired comparison of a candidate with the original module, if there was one."""
+    baseline = baseline_of(graph)
+    if baseline is None:
+        return None
+    pair = (outcome.key, baseline.key)
+    return next((c for c in reversed(graph.comparisons) if (c.candidate, c.opponent) == pair), None)
+
+
+def best_measurement(outcome: CandidateOutcome) -> BatchMeasurement | None:
+    """Return the measurement with the highest throughput, if anything was measured."""
+    return max(outcome.measurements, key=lambda measurement: measurement.throughput, default=None)
+
+
+def speedup_interval(comparison: PairedComparison) -> str:
+    """Write a speed-up with its interval, such as ``"1.53 [1.49, 1.57]"``."""
+    number = get_metric("speedup").number
+    return f"{number(comparison.speedup)} [{number(comparison.low)}, {number(comparison.high)}]"
+
+
+def verdict_and_reason(graph: GraphReport, outcome: CandidateOutcome) -> str:
+    """Say how a candidate ended and why.
+
+    Args:
+        graph: The record of the graph.
+        outcome: One of its outcomes.
+    """
+    comparison = comparison_with_baseline(graph, outcome)
+    if outcome.status == "failed":
+        parts = [f"failed in {outcome.stage}", outcome.reason or outcome.error_type]
+    elif outcome.status != "ok":
+        parts = [outcome.status, outcome.reason]
+    elif outcome.is_baseline:
+        parts = ["baseline", outcome.reason]
+    elif comparison is not None:
+        parts = [comparison.verdict, comparison.reason]
+    else:
+        parts = ["measured, not compared", outcome.reason]
+    text = ": ".join(shorten(part) for part in parts if part)
+    if outcome.key == graph.winner:
+        text = f"CHOSEN; {text}"
+    return "; ".join([text, *(shorten(note) for note in outcome.notes)])
+
+
+def outcome_sentence(outcome: CandidateOutcome) -> str:
+    """Say in one line how the evaluation of a candidate ended.
+
+    Args:
+        outcome: What was seen of it.
+    """
+    if outcome.status != "ok":
+        stage = f" in {outcome.stage}" if outcome.status == "failed" else ""
+        return f"{outcome.description}: {outcome.status}{stage}: {shorten(outcome.reason or outcome.error_type or '')}"
+    parts = [] if outcome.is_baseline else [f"built in {get_metric('duration').format(outcome.build_seconds)}"]
+    if outcome.agreement is not None and outcome.agreement.relative_error is not None:
+        parts.append(f"relative error {get_metric('relative_error').format(outcome.agreement.relative_error)}")
+    best = best_measurement(outcome)
+    if best is not None:
+        throughput = get_metric("throughput").format(best.throughput)
+        latency = get_metric("latency").format(best.median_ms)
+        parts.append(f"{throughput} at batch size {best.batch_size} ({latency} a call)")
+    return f"{outcome.description}: {', '.join(parts) or 'nothing measured'}"
+
+
+def graph_sentence(graph: GraphReport) -> str:
+    """Say in one line what was chosen for a graph and why."""
+    winner = winner_of(graph)
+    if winner is None:
+        return f"nothing chosen: {shorten(graph.reason)}"
+    comparison = None if winner.is_baseline else comparison_with_baseline(graph, winner)
+    gain = f", {speedup_interval(comparison)} times the original's speed" if comparison is not None else ""
+    return f"{winner.description}{gain}: {shorten(graph.reason)}"

@@ -1,0 +1,38 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aitune.exceptions import AITuneUserInputError
+from aitune.torch.dynamic_shapes import BatchDim, DynamicDim
+
+SIZES = st.integers(min_value=-3, max_value=9)
+
+
+@given(st.sampled_from([DynamicDim, BatchDim]), SIZES, SIZES, st.none() | SIZES)
+def test_exactly_the_bounds_in_order_are_accepted(kind: type[DynamicDim], low: int, high: int, opt: int | None) -> None:
+    allowed = 1 <= low < high and (opt is None or low <= opt <= high)
+    if allowed:
+        dim = kind("length", low, high, opt)
+        assert (dim.name, dim.min, dim.max, dim.opt) == ("length", low, high, opt)
+        assert hash(dim) == hash(kind("length", low, high, opt))
+    else:
+        with pytest.raises(AITuneUserInputError, match=f"{kind.__name__} 'length'"):
+            kind("length", low, high, opt)
+
+
+@pytest.mark.parametrize("size", [True, 2.0, "2", None])
+@pytest.mark.parametrize("place", ["min", "max"])
+def test_only_integers_are_sizes(size: object, place: str) -> None:
+    bounds = {"min": 1, "max": 4, place: size}
+    with pytest.raises(AITuneUserInputError, match=f"{place} must be a positive integer"):
+        DynamicDim("length", **bounds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_dimension_needs_a_name(name: object) -> None:
+    with pytest.raises(AITuneUserInputError, match="name must be a non-empty string"):
+        DynamicDim(name, 1, 2)  # type: ignore[arg-type]
+
+
+def test_a_batch_dimension_is_not_a_dynamic_one_of_the_same_bounds() -> None:
+    assert BatchDim("n", 1, 2) != DynamicDim("n", 1, 2)
