@@ -1,0 +1,135 @@
+"""Blocks of calls: the unit of a comparison, because calls that follow each other are not independent."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from aitune.torch.module.sample import Sample
+from aitune.torch.task.machine import Machine
+from aitune.torch.task.timed_call import NANOSECONDS, TimedCall, Timer, collect_young_garbage
+
+_WARMUP_CALLS = 3
+_WARMUP_SECONDS = 0.3
+
+_STALL_SHARE = 0.02
+"""A block in which some task waited for a core for more than this share of its time was disturbed."""
+
+_BUSY_SHARE = 0.95
+"""Without the kernel's word: so was one that got less than this share of the processor time of its own best block."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One callable of a comparison.
+
+    Args:
+        key: Name of it in the result.
+        infer: What is called.
+        sample: Arguments of every call.
+        samples_per_call: Samples in a call; times are compared per sample, so batch sizes may differ.
+        copy_inputs: Whether each call gets a copy of the arguments, because it may change them.
+    """
+
+    key: str
+    infer: Callable[..., Any]
+    sample: Sample
+    samples_per_call: int = 1
+    copy_inputs: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """Calls of one contestant, timed one after the other.
+
+    Args:
+        seconds: Median time of a call, per sample.
+        calls: Calls that were timed.
+        stalled_share: Share of the block in which some task waited for a core; ``None`` where it is not known.
+        busy_share: Processor time of this process over the time of the block.
+    """
+
+    seconds: float
+    calls: int
+    stalled_share: float | None = None
+    busy_share: float = 1.0
+
+
+def is_disturbed(block: Block, best_busy_share: float) -> bool:
+    """Say whether other processes took cores away during a block.
+
+    Args:
+        block: The block.
+        best_busy_share: Largest ``busy_share`` of the blocks of the same contestant.
+    """
+    if block.stalled_share is not None:
+        return block.stalled_share > _STALL_SHARE
+    return block.busy_share < _BUSY_SHARE * best_busy_share
+
+
+def undisturbed(blocks: Iterable[Block]) -> list[bool]:
+    """Say for each block of one contestant whether it was left alone.
+
+    Args:
+        blocks: The blocks, in order.
+    """
+    listed = list(blocks)
+    best = max((block.busy_share for block in listed), default=0.0)
+    return [not is_disturbed(block, best) for block in listed]
+
+
+class BlockRunner:
+    """Runs blocks of one contestant.
+
+    Args:
+        contestant: What is called.
+        timer: What times it.
+        machine: Whose load is read.
+        block_seconds: Length of a block; it holds one call at least.
+        pause_seconds: Rest before a block, in which spinning threads of the contestant before come to rest.
+    """
+
+    def __init__(
+        self, contestant: Contestant, timer: Timer, machine: Machine, block_seconds: float, pause_seconds: float
+    ) -> None:
+        self.contestant = contestant
+        self._call = TimedCall(contestant.infer, contestant.sample, timer, contestant.copy_inputs)
+        self._machine = machine
+        self._block_seconds = block_seconds
+        self._pause_seconds = pause_seconds
+        self._group = 1
+        self.expected_seconds = 0.0
+
+    def warm_up(self) -> None:
+        """Make a few calls, one if it is long, and learn how long a call takes."""
+        begin = self._machine.now()
+        times: list[int] = []
+        while not times or (len(times) < _WARMUP_CALLS and self._machine.now() - begin < _WARMUP_SECONDS):
+            times.append(self._call.time())
+        call_ns = min(times)
+        self._group = self._call.group_size(call_ns)
+        call_seconds = call_ns / NANOSECONDS
+        self.expected_seconds = self._pause_seconds + call_seconds + max(self._block_seconds, call_seconds)
+
+    def run(self) -> Block:
+        """Pause, discard one call, then time calls for the length of a block."""
+        machine = self._machine
+        collect_young_garbage()
+        begin = machine.now()
+        machine.sleep(self._pause_seconds)
+        # The first call after a switch finds cold caches and sleeping threads.
+        self._call.time()
+        stalled, busy, start_ns = machine.stalled_seconds(), machine.process_seconds(), machine.clock_ns()
+        times: list[int] = []
+        elapsed = 0.0
+        while not times or elapsed < self._block_seconds:
+            times.append(self._call.time(self._group))
+            elapsed = (machine.clock_ns() - start_ns) / NANOSECONDS
+        busy_share = (machine.process_seconds() - busy) / elapsed
+        stalled_after = machine.stalled_seconds()
+        stalled_share = None if stalled is None or stalled_after is None else (stalled_after - stalled) / elapsed
+        self.expected_seconds = machine.now() - begin
+        per_sample = statistics.median(times) / (self._group * self.contestant.samples_per_call * NANOSECONDS)
+        return Block(per_sample, len(times) * self._group, stalled_share, busy_share)

@@ -1,0 +1,66 @@
+"""The verdict of a duel in words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from aitune.torch.task.paired.duel import Decision, Duel
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What surrounded a comparison.
+
+    Args:
+        seconds: Time that it took.
+        budget_seconds: Time that it was given.
+        others_share: Share of the machine's cores that other processes used; ``None`` where it is not known.
+        num_threads: Threads that a call may use.
+        ended_early: Why a duel was given up before its end, where it was.
+    """
+
+    seconds: float
+    budget_seconds: float
+    others_share: float | None
+    num_threads: int
+    ended_early: str | None = None
+
+
+def explain(duel: Duel, decision: Decision, around: Circumstances) -> str:
+    """Say what was decided and why; for an undecided duel also what would decide it.
+
+    Args:
+        duel: The duel.
+        decision: What it ended with.
+        around: What surrounded it.
+    """
+    interval = decision.interval
+    ratio = math.exp(interval.estimate)
+    span = f"{ratio:.3f} ({math.exp(interval.low):.3f} to {math.exp(interval.high):.3f})"
+    if decision.verdict == "faster":
+        return f"{duel.candidate} is {ratio:.2f} x as fast as {duel.opponent}: ratio {span}"
+    if decision.verdict == "slower":
+        return f"{duel.candidate} is slower than {duel.opponent}: ratio {span}"
+    if decision.verdict == "tie":
+        return f"no difference above {decision.margin:.0%} between {duel.candidate} and {duel.opponent}: ratio {span}"
+    if around.ended_early is not None:
+        return f"undecided, ratio {span}: {around.ended_early}"
+    return f"undecided after {around.seconds:.1f} s, ratio {span}: {_noise(duel, around)}; {_advice(duel, around)}"
+
+
+def _noise(duel: Duel, around: Circumstances) -> str:
+    text = f"{duel.clean_pairs} of {duel.pairs} pairs of blocks were undisturbed"
+    if around.others_share is not None:
+        text += f", other processes used {around.others_share:.0%} of the cores"
+    return text
+
+
+def _advice(duel: Duel, around: Circumstances) -> str:
+    advice = []
+    if duel.clean_pairs < duel.pairs:
+        advice.append("stop other work on this machine")
+        if around.num_threads > 1:
+            advice.append("use one thread")
+    advice.append(f"give more time than {around.budget_seconds:.0f} s")
+    return "to decide it: " + ", or ".join(advice)

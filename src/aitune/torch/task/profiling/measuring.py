@@ -1,0 +1,95 @@
+"""How one batch size is measured."""
+
+from __future__ import annotations
+
+import statistics
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from aitune.torch.task.machine import Machine
+from aitune.torch.task.profiling.measuring_stop import MeasuringProgress, MeasuringStopStrategy
+from aitune.torch.task.timed_call import NANOSECONDS, TimedCall, collect_young_garbage
+
+
+@dataclass(frozen=True)
+class MeasuredTimes:
+    """Raw result of measuring one batch size.
+
+    Args:
+        times_ns: What the clock gave, in order; each covers ``calls_per_time`` calls.
+        calls_per_time: Calls that were timed together.
+        warmup_calls: Calls before the first timed one.
+        note: What to know of it, such as that time was up.
+    """
+
+    times_ns: tuple[int, ...]
+    calls_per_time: int
+    warmup_calls: int
+    note: str | None = None
+
+
+class MeasuringStrategy(ABC):
+    """Measures one callable at one batch size."""
+
+    @abstractmethod
+    def measure(
+        self, call: TimedCall, stop: MeasuringStopStrategy, machine: Machine, deadline: float | None
+    ) -> MeasuredTimes:
+        """Time the calls.
+
+        Args:
+            call: What is timed.
+            stop: When to end.
+            machine: Whose clock is read.
+            deadline: Moment, in seconds of ``machine.now()``, at which to end with what there is.
+        """
+
+
+@dataclass(frozen=True)
+class ModelExecutionTimeMeasuringStrategy(MeasuringStrategy):
+    """Measures the time of one call after the other, from the arguments to the outputs; the default."""
+
+    def measure(
+        self, call: TimedCall, stop: MeasuringStopStrategy, machine: Machine, deadline: float | None
+    ) -> MeasuredTimes:
+        """Warm up, then time calls until ``stop`` has enough or the deadline is reached.
+
+        Args:
+            call: What is timed.
+            stop: When to end.
+            machine: Whose clock is read.
+            deadline: Moment, in seconds of ``machine.now()``, at which to end with what there is.
+
+        Returns:
+            At least one time. When the deadline came before the warm-up was over, the warm-up calls stand in, without
+            the first where there are more.
+        """
+        warmup_ns: list[int] = []
+        begin = machine.now()
+        # One call is always made before the first timed one: it allocates, compiles and fills caches.
+        while not warmup_ns or not stop.is_warm(_progress(warmup_ns, 1, machine.now() - begin)):
+            warmup_ns.append(call.time())
+            collect_young_garbage()
+            if _is_over(machine, deadline):
+                note = "time was up while warming up: these are warm-up calls"
+                return MeasuredTimes(tuple(warmup_ns[1:] or warmup_ns), 1, min(len(warmup_ns) - 1, 1), note)
+        group = call.group_size(statistics.median(warmup_ns[-3:]))
+        times_ns: list[int] = []
+        times: list[float] = []
+        begin = machine.now()
+        while not times or not stop.should_stop(MeasuringProgress(times, machine.now() - begin)):
+            times_ns.append(call.time(group))
+            times.append(times_ns[-1] / (group * NANOSECONDS))
+            collect_young_garbage()
+            if _is_over(machine, deadline):
+                note = f"time was up after {len(times) * group} timed calls"
+                return MeasuredTimes(tuple(times_ns), group, len(warmup_ns), note)
+        return MeasuredTimes(tuple(times_ns), group, len(warmup_ns))
+
+
+def _progress(times_ns: list[int], group: int, seconds: float) -> MeasuringProgress:
+    return MeasuringProgress([time / (group * NANOSECONDS) for time in times_ns], seconds)
+
+
+def _is_over(machine: Machine, deadline: float | None) -> bool:
+    return deadline is not None and machine.now() >= deadline
