@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -206,6 +207,7 @@ class RecordingModule:
         """Remove every sample from the disk."""
         for record in self._records.values():
             record.samples.discard()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _shapes(metadata: SampleMetadata) -> tuple[tuple[int, ...], ...]:

@@ -120,6 +120,11 @@ class TunedModule:
         """The backend of each graph by its input spec."""
         return {graph.spec.input_spec: graph.backend for graph in self.graphs}
 
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module whose forward this is."""
+        return self._interception.module
+
     def stats(self) -> CallStatistics:
         """Return how many calls were served and how many fell back, and why."""
         counts = self._counters.read()

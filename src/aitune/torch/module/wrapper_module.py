@@ -104,6 +104,8 @@ class Module(ModuleProxy):
     _state: ModuleState
     _recording: RecordingModule | None
     _tuned: TunedModule | None
+    _state_before: ModuleState
+    _tuned_before: TunedModule | None
 
     def __new__(cls, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Module:
         """Return the wrapper of a module: the one that it has, or a new one."""
@@ -152,6 +154,7 @@ class Module(ModuleProxy):
         self._state = ModuleState.INIT
         self._recording = None
         self._tuned = None
+        self._state_before, self._tuned_before = self._state, self._tuned
         module_registry().add(self.name, module, self)
 
     # -- what it knows ---------------------------------------------------------------------------------------------
@@ -167,6 +170,11 @@ class Module(ModuleProxy):
         if self._state is ModuleState.RECORDING:
             return self._recording
         return self._tuned if self._state is ModuleState.TUNED else self._original
+
+    @property
+    def original(self) -> torch.nn.Module:
+        """The module that is wrapped."""
+        return self._original
 
     @property
     def device(self) -> torch.device:
@@ -223,6 +231,8 @@ class Module(ModuleProxy):
         Raises:
             AITuneUserInputError: The module is tuned and ``force`` is not set.
         """
+        if self._recording is None:
+            self._state_before, self._tuned_before = self._state, self._tuned
         self._leave_tuned(force, "enable_recording")
         self._end_recording()
         samples = config.resolve_cache_dir() / "samples"
@@ -273,6 +283,12 @@ class Module(ModuleProxy):
         self._interception.remove()
         module_registry().remove(self.name, self._original)
         return self._original
+
+    def cancel_recording(self) -> None:
+        """Stop recording, drop what was recorded, and go back to what calls did before."""
+        self._end_recording()
+        self._tuned = self._tuned_before
+        self._enter(self._state_before)
 
     @contextmanager
     def unchanged_on_error(self) -> Iterator[None]:

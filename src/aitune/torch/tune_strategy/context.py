@@ -1,0 +1,35 @@
+"""What a strategy is given for one run and its signatures cannot carry."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from aitune.events import Emitter
+from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.playoff import PlayoffConfig
+
+
+@dataclass(frozen=True)
+class TuningContext:
+    """Surroundings of one run; the entry point makes it, a strategy only reads it.
+
+    Args:
+        emitter: Where events go.
+        batch_sizes: Batch sizes that the user named; ``None`` when the run is free to look for better ones.
+        deadline: Moment, in seconds of :func:`time.monotonic`, after which no further candidate is begun.
+        accuracy_budget: What candidates that give precision away have to keep.
+        playoff: Settings of paired comparisons; ``None`` takes them from the configuration.
+        seed: Seed of random orders and of inputs that are made up for checks.
+    """
+
+    emitter: Emitter = field(default_factory=Emitter)
+    batch_sizes: tuple[int, ...] | None = None
+    deadline: float | None = None
+    accuracy_budget: AccuracyBudget | None = None
+    playoff: PlayoffConfig | None = None
+    seed: int = 0
+
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline

@@ -1,0 +1,82 @@
+"""Which candidates are tried when the user names none.
+
+The order is the order of preference between candidates of equal speed, cheap builds first. What cannot run here stays
+in the list and is reported with its reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from aitune.torch.backend.backend import Backend
+from aitune.torch.backend.registry import registry
+
+_CPU_AHEAD = ("ONNXRuntime", "OpenVINO", "TorchInductorAot", "TorchInductorJit")
+_CPU_JIT = ("ONNXRuntime", "OpenVINO", "TorchInductorJit")
+_CUDA_AHEAD = ("TorchInductorAot", "TorchInductorJit")
+_CUDA_JIT = ("TorchInductorJit",)
+_CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
+
+
+@dataclass(frozen=True)
+class ModuleKind:
+    """What the default candidates depend on.
+
+    Args:
+        device: Device type of the module.
+        distributed: Whether it is spread over several processes.
+        has_convolutions: Whether it has convolutions over images or volumes.
+    """
+
+    device: str = "cpu"
+    distributed: bool = False
+    has_convolutions: bool = False
+
+    @classmethod
+    def of(cls, module: torch.nn.Module) -> ModuleKind:
+        """Look at a module."""
+        tensors = [*module.parameters(), *module.buffers()]
+        device = tensors[0].device.type if tensors else "cpu"
+        convolutions = any(isinstance(part, _CONVOLUTIONS) for part in module.modules())
+        return cls(device, _is_distributed(module, tensors), convolutions)
+
+
+def _is_distributed(module: torch.nn.Module, tensors: list[torch.Tensor]) -> bool:
+    # By name, so that torch.distributed is not imported for modules that do not use it.
+    if any(cls.__name__ == "DTensor" for tensor in tensors for cls in type(tensor).__mro__):
+        return True
+    names = {"FSDPModule", "DistributedDataParallel", "FullyShardedDataParallel"}
+    return any(cls.__name__ in names for part in module.modules() for cls in type(part).__mro__)
+
+
+def default_aot_candidates(kind: ModuleKind, distributed: bool) -> list[Backend]:
+    """Return the candidates for tuning ahead of time.
+
+    Args:
+        kind: What the module is.
+        distributed: Whether it is spread over several processes.
+    """
+    if distributed:
+        return _make(("TorchInductorJit", "TorchInductorAot"))
+    names = _CPU_AHEAD if kind.device == "cpu" else _CUDA_AHEAD
+    return [*_make(names), *_channels_last(kind)]
+
+
+def default_jit_candidates(kind: ModuleKind, distributed: bool) -> list[Backend]:
+    """Return the candidates for tuning while the program runs; see :func:`default_aot_candidates`."""
+    if distributed:
+        return _make(("TorchInductorJit", "TorchInductorAot"))
+    return _make(_CPU_JIT if kind.device == "cpu" else _CUDA_JIT)
+
+
+def _make(names: tuple[str, ...]) -> list[Backend]:
+    registered = {entry.name for entry in registry.entries}
+    return [registry.load(name)() for name in names if name in registered]
+
+
+def _channels_last(kind: ModuleKind) -> list[Backend]:
+    plain: list[Any] = _make(("TorchEager",)) if kind.has_convolutions else []
+    return [type(backend)(replace(backend.config, channels_last=True)) for backend in plain]

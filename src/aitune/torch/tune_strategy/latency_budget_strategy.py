@@ -1,0 +1,110 @@
+"""The most samples per second among the batch sizes that answer in time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+from aitune.exceptions import AITuneUserInputError, ProfilingError, TuningError
+from aitune.torch.backend.backend import Backend
+from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.recording_module import Sample
+from aitune.torch.task.outcome import BatchMeasurement
+from aitune.torch.task.profiling.config import ProfilingConfig
+from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy, ThroughputResult
+from aitune.torch.tune_strategy.profiling_tune_strategy import BackendProfilingResult, _TuneCandidate
+
+
+class LatencyBudgetStrategy(PairedProfilingStrategy):
+    """Selects the highest throughput over the batch sizes whose latency is within a budget.
+
+    Args:
+        latency_budget_ms: Longest time that a call may take, in milliseconds.
+        backends: Candidates in order of preference; ``None`` takes the defaults.
+        profiling_config: How candidates are profiled; ``None`` takes the batch sizes of the run, or powers of two.
+        percentile: Which latency has to be within the budget: the median, the 90th or the 99th percentile.
+        kwargs: Arguments of the base classes.
+
+    Raises:
+        AITuneUserInputError: The budget is no positive number, or the percentile is none of these.
+    """
+
+    _title = "Latency budget"
+    _description = "the most samples per second within a latency budget"
+
+    def __init__(
+        self,
+        latency_budget_ms: float,
+        backends: list[Backend] | None = None,
+        profiling_config: ProfilingConfig | None = None,
+        *,
+        percentile: Literal[50, 90, 99] = 50,
+        **kwargs: Any,
+    ) -> None:
+        number = isinstance(latency_budget_ms, int | float) and not isinstance(latency_budget_ms, bool)
+        if not number or not math.isfinite(latency_budget_ms) or latency_budget_ms <= 0:
+            raise AITuneUserInputError(
+                f"latency_budget_ms must be a positive number of milliseconds, got {latency_budget_ms!r}"
+            )
+        if percentile not in (50, 90, 99):
+            raise AITuneUserInputError(f"percentile must be 50, 90 or 99, got {percentile!r}")
+        self._latency_budget_ms = float(latency_budget_ms)
+        self._percentile = percentile
+        super().__init__(backends, profiling_config, **kwargs)
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._best_latencies: dict[str, float] = {}
+
+    def _measure(
+        self,
+        backend: Backend,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        profiling_cfg: ProfilingConfig,
+    ) -> ThroughputResult:
+        """Profiles the backend and returns its result."""
+        swept = self._sweep(backend, graph_spec, data, profiling_cfg)
+        within = [m for m in swept if self._latency(m) <= self._latency_budget_ms]
+        if not within:
+            fastest = min(self._latency(m) for m in swept)
+            self._best_latencies[backend.describe()] = fastest
+            raise ProfilingError(
+                f"no batch size answers within {self._latency_budget_ms:g} ms: the best latency is {fastest:.3f} ms"
+            )
+        best = max(within, key=lambda measurement: measurement.throughput)
+        return ThroughputResult(best.batch_size, swept)
+
+    def _latency(self, measurement: BatchMeasurement) -> float:
+        by_percentile = {50: measurement.median_ms, 90: measurement.p90_ms, 99: measurement.p99_ms}
+        return by_percentile[self._percentile]
+
+    def _measure_baseline(
+        self, backend: Backend, name: str, graph_spec: GraphSpec, data: list[Sample], config: ProfilingConfig
+    ) -> BackendProfilingResult | None:
+        """Measure the original module; outside the budget it cannot win, and anything within it does."""
+        try:
+            return self._measure(backend, name, graph_spec, data, config)
+        except ProfilingError:
+            if backend.describe() not in self._best_latencies:
+                raise
+            return None
+
+    def _resolve_winner(self, best: _TuneCandidate | None) -> _TuneCandidate:
+        """Returns the winning candidate; raises with every best latency when nothing is within the budget."""
+        if best is None and self._baseline_result is None and self._best_latencies:
+            latencies = "; ".join(f"{who}: {latency:.3f} ms" for who, latency in self._best_latencies.items())
+            raise TuningError(
+                f"nothing answers within latency_budget_ms={self._latency_budget_ms:g} (percentile "
+                f"{self._percentile}); best latencies: {latencies}; allow more, or record smaller batch sizes"
+            )
+        return super()._resolve_winner(best)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Returns config dict for the strategy."""
+        return {
+            **super().to_json_dict(),
+            "latency_budget_ms": self._latency_budget_ms,
+            "percentile": self._percentile,
+        }

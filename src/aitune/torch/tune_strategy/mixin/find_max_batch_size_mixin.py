@@ -1,0 +1,144 @@
+"""Looks for the batch size up to which more samples at once pay, with the original module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from aitune.exceptions import AITuneUserInputError
+from aitune.torch.backend.backend import Backend
+from aitune.torch.backend.registry import registry
+from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.sample import Sample
+from aitune.torch.task.profiling.config import ProfilingConfig
+from aitune.torch.task.profiling.measuring_stop import NumStepsMeasuringStopStrategy
+from aitune.torch.task.profiling.results import ProfilingResults
+from aitune.torch.task.profiling.sweep import profile
+from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
+
+LARGEST_BATCH_SIZE = 1024
+_CALLS_PER_BATCH_SIZE = 5
+
+
+class FindMaxBatchSizeMixin(TuneStrategy):
+    """Widens the batch axis of a graph, before tuning, as far as throughput grows and memory lasts.
+
+    It runs when the user named no batch sizes, or when :meth:`enable_find_max_batch_size` asks for it; never for a
+    graph without a batch axis.
+
+    Args:
+        args: Arguments of :class:`TuneStrategy`.
+        kwargs: Arguments of :class:`TuneStrategy`.
+    """
+
+    _find_max_batch_size_backend_class: ClassVar[type[Backend] | None] = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._find_max_batch_size: bool | None = None
+        super().__init__(*args, **kwargs)
+
+    def _reset(self) -> None:
+        super()._reset()
+        self.batch_size_search: ProfilingResults | None = None
+
+    def enable_find_max_batch_size(self, enable: bool = True) -> FindMaxBatchSizeMixin:
+        """Say whether the search is made, whatever batch sizes the user named.
+
+        Args:
+            enable: Whether to search.
+        """
+        self._find_max_batch_size = enable
+        return self
+
+    @classmethod
+    def set_find_max_batch_size_default_backend_class(cls, backend_class: type[Backend] | None) -> None:
+        """Set the backend that the search runs on, for this class and its subclasses.
+
+        Args:
+            backend_class: A backend class; ``None`` is the original module.
+
+        Raises:
+            AITuneUserInputError: It is no backend class.
+        """
+        if backend_class is not None and not (isinstance(backend_class, type) and issubclass(backend_class, Backend)):
+            raise AITuneUserInputError(f"expected a subclass of Backend, got {backend_class!r}")
+        cls._find_max_batch_size_backend_class = backend_class
+
+    def find_max_batch_size(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> int:
+        """Find the batch size with the largest throughput, and widen the graph up to it.
+
+        Args:
+            module: The original module.
+            name: Name of the module.
+            graph_spec: The graph; its largest batch size is raised.
+            data: Recorded calls of the graph.
+            device: Device to run on.
+            cache_dir: Folder for builds.
+
+        Returns:
+            The largest batch size that holds now.
+
+        Raises:
+            ProfilingError: Not even the smallest batch size could be run.
+        """
+        backend_class = self._find_max_batch_size_backend_class or registry.load("TorchEager")
+        backend = backend_class().build(module, graph_spec, data, device, self._folders.make("find-max-batch-size"))
+        backend.activate()
+        try:
+            results = profile(
+                backend.infer,
+                lambda batch_size: graph_spec.make_batch(*data[0], batch_size),
+                ProfilingConfig(
+                    _powers_of_two(graph_spec.get_min_batch_size(), LARGEST_BATCH_SIZE),
+                    measurement_stop_strategy=NumStepsMeasuringStopStrategy(_CALLS_PER_BATCH_SIZE, 2),
+                ),
+                device=device,
+                deadline=self._context.deadline,
+            )
+        finally:
+            backend.deactivate()
+        self.batch_size_search = results
+        best = max(results.measurements(), key=lambda measurement: measurement.throughput)
+        graph_spec.update_max_batch_size(data[0], max(best.batch_size, graph_spec.get_max_batch_size()))
+        return graph_spec.get_max_batch_size()
+
+    def _pre_tune(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> None:
+        """Search, where it is asked for, and prepare the references for the range that then holds."""
+        wanted = self._find_max_batch_size
+        if wanted is None:
+            wanted = self._context.batch_sizes is None and self._searches_by_default()
+        if wanted and graph_spec.batching:
+            self.find_max_batch_size(module, name, graph_spec, data, device, cache_dir)
+        super()._pre_tune(module, name, graph_spec, data, device, cache_dir)
+
+    def _searches_by_default(self) -> bool:
+        return True
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Return every setting that is needed to repeat the run, as plain data."""
+        return {**super().to_json_dict(), "find_max_batch_size": self._find_max_batch_size}
+
+
+def _powers_of_two(first: int, last: int) -> list[int]:
+    sizes = [first]
+    while sizes[-1] * 2 <= last:
+        sizes.append(sizes[-1] * 2)
+    return sizes

@@ -1,0 +1,320 @@
+"""The contract of a strategy: it is given a graph and returns the backend that is to run it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aitune.events import CandidateFinished, CandidateStage, GraphFinished, GraphStarted, Warned
+from aitune.exceptions import AITuneUserInputError
+from aitune.torch.backend.backend import Backend
+from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.sample import Sample
+from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.module_state import preserved_state
+from aitune.torch.task.outcome import Agreement, CandidateOutcome, GraphReport, PairedComparison
+from aitune.torch.task.reference import References, make_references
+from aitune.torch.tune_strategy.build_folder import BuildFolders
+from aitune.torch.tune_strategy.candidate import (
+    CandidateTask,
+    EvaluatedCandidate,
+    check_backend,
+    describe_candidate,
+    evaluate_candidate,
+    release,
+    why_unavailable,
+)
+from aitune.torch.tune_strategy.context import TuningContext
+
+logger = logging.getLogger(__name__)
+
+
+class TuneStrategy(ABC):
+    """Finds the backend for a graph.
+
+    :meth:`tune` calls, in this order, :meth:`_configure_for_module`, :meth:`_pre_tune`, :meth:`_tune` and
+    :meth:`_post_tune`. A strategy may be used again and again; every run first forgets the one before. It is not made
+    for several threads at once.
+
+    Args:
+        accuracy_budget: What candidates that give precision away have to keep; without one the run's budget holds.
+    """
+
+    def __init__(self, *, accuracy_budget: AccuracyBudget | None = None) -> None:
+        if accuracy_budget is not None and not isinstance(accuracy_budget, AccuracyBudget):
+            raise AITuneUserInputError(f"accuracy_budget must be an AccuracyBudget, got {accuracy_budget!r}")
+        self._accuracy_budget = accuracy_budget
+        self._correctness_check_enabled = True
+        self._context = TuningContext()
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget the last run."""
+        self._references: References | None = None
+        self._outcomes: dict[str, CandidateOutcome] = {}
+        self._comparisons: list[PairedComparison] = []
+        self._warnings: list[str] = []
+        self._reason = ""
+        self._live: dict[str, Backend] = {}
+        self.report: GraphReport | None = None
+
+    def _end_run(self) -> None:
+        """Let go of what only the run needed; what was learnt stays."""
+        self._live.clear()
+        self._references = None
+
+    # -- for callers -----------------------------------------------------------------------------------------------
+
+    @property
+    def backend_results(self) -> list[CandidateOutcome]:
+        """What the last run saw of every candidate, in the order in which they were tried."""
+        return list(self._outcomes.values())
+
+    def use_context(self, context: TuningContext) -> None:
+        """Set the surroundings of the runs to come.
+
+        Args:
+            context: The surroundings.
+        """
+        self._context = context
+
+    def enable_correctness_check(self, enable: bool = True) -> TuneStrategy:
+        """Switch the comparison with the original module on or off; off is noted in every report.
+
+        Args:
+            enable: Whether candidates are compared.
+        """
+        self._correctness_check_enabled = enable
+        return self
+
+    def clone(self) -> TuneStrategy:
+        """Return a strategy with the same settings that has not run yet."""
+        cloned = copy.copy(self)
+        cloned._reset()
+        return cloned
+
+    def tune(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> Backend:
+        """Find the backend for a graph.
+
+        Args:
+            module: The original module, in eval mode, without the hooks around it; its state is put back.
+            name: Name of the module.
+            graph_spec: The graph.
+            data: Recorded calls of the graph, at least one.
+            device: Device to run on.
+            cache_dir: Folder for builds.
+
+        Returns:
+            The chosen backend, deployed; it may be the one that runs the original module.
+
+        Raises:
+            AITuneUserInputError: There is no data.
+            TuningError: No backend could be chosen.
+        """
+        if not data:
+            raise AITuneUserInputError(f"{name} {graph_spec.name}: there is no recorded call to tune with")
+        began = time.perf_counter()
+        self._reset()
+        folders = BuildFolders(Path(cache_dir))
+        self._folders = folders
+        try:
+            self._configure_for_module(module)
+            self._announce(name, graph_spec)
+            with preserved_state(module), torch.no_grad():
+                self._pre_tune(module, name, graph_spec, data, device, cache_dir)
+                backend = self._tune(module, name, graph_spec, data, device, cache_dir)
+                self._post_tune(backend, name, graph_spec, data)
+            if not backend.is_active:
+                backend.activate()
+            backend.deploy(device)
+            folders.keep_for(backend.key(), backend)
+            self._finish(name, graph_spec, backend, time.perf_counter() - began)
+            return backend
+        finally:
+            self._end_run()
+            folders.remove_others()
+
+    def tune_dry_run(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> list[CandidateOutcome]:
+        """Say what would be tried, without building; see :meth:`tune` for the arguments.
+
+        Returns:
+            One outcome a candidate: skipped when it would be tried, unavailable with the reason when not.
+        """
+        self._reset()
+        self._configure_for_module(module)
+        self._announce(name, graph_spec)
+        for backend in self._candidates():
+            task = CandidateTask(backend, module, graph_spec, data, device, Path(cache_dir))
+            outcome, reason = describe_candidate(backend), why_unavailable(task)
+            unavailable = replace(outcome, status="unavailable", reason=reason)
+            self._record(name, graph_spec, replace(outcome, reason="dry run") if reason is None else unavailable)
+        self._reason = "dry run: nothing was built"
+        self._finish(name, graph_spec, None, 0.0)
+        return self.backend_results
+
+    def describe(self) -> str:
+        """Return a short text for people."""
+        return "\n".join(self._describe_parts())
+
+    def check_correctness(self, backend: Backend, name: str, graph_spec: GraphSpec, data: list[Sample]) -> Agreement:
+        """Compare an active backend with the original module; :meth:`tune` must be running.
+
+        Args:
+            backend: The backend.
+            name: Name of the module.
+            graph_spec: The graph.
+            data: Recorded calls of the graph.
+
+        Raises:
+            AITuneUserInputError: No run is under way, so there is nothing to compare with.
+        """
+        if self._references is None:
+            raise AITuneUserInputError(f"{name} {graph_spec.name}: check_correctness works only while tune is running")
+        return check_backend(backend, self._references, self._budget)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Return every setting that is needed to repeat the run, as plain data."""
+        budget = self._accuracy_budget
+        return {
+            "strategy": type(self).__name__,
+            "correctness_check": self._correctness_check_enabled,
+            "accuracy_budget": None
+            if budget is None
+            else {
+                "max_relative_error": budget.max_relative_error,
+                "min_cosine": budget.min_cosine,
+                "metric": getattr(budget.metric, "__qualname__", repr(budget.metric)) if budget.metric else None,
+                "min_metric": budget.min_metric,
+            },
+        }
+
+    # -- hooks -----------------------------------------------------------------------------------------------------
+
+    def _configure_for_module(self, module: torch.nn.Module) -> None:  # noqa: B027 - a hook
+        """Adapt to a kind of module before anything else is asked."""
+
+    def _pre_tune(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> None:
+        """Prepare the run: the reference outputs that candidates are compared with."""
+        if not self._correctness_check_enabled:
+            self._warn(name, graph_spec, "the correctness check is off: nothing proves that the answers are right")
+            return
+        self._references = make_references(module, graph_spec, data, seed=self._context.seed)
+
+    @abstractmethod
+    def _tune(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> Backend:
+        """Return the chosen backend, built; see :meth:`tune` for the arguments."""
+
+    def _post_tune(  # noqa: B027 - a hook
+        self, backend: Backend | None, name: str, graph_spec: GraphSpec, data: list[Sample]
+    ) -> None:
+        """Look at the choice before the run ends."""
+
+    def _describe_parts(self) -> list[str]:
+        """Return the lines of the description."""
+        return [type(self).__name__]
+
+    @abstractmethod
+    def _candidates(self) -> Sequence[Backend]:
+        """Return the backends that will be tried, in order, never built."""
+
+    # -- for subclasses --------------------------------------------------------------------------------------------
+
+    @property
+    def _budget(self) -> AccuracyBudget | None:
+        return self._accuracy_budget or self._context.accuracy_budget
+
+    def _evaluate(
+        self, backend: Backend, module: torch.nn.Module, name: str, graph_spec: GraphSpec,
+        data: Sequence[Sample], device: torch.device,
+    ) -> EvaluatedCandidate:  # fmt: skip
+        """Build and check one candidate, and tell the listeners."""
+        task = CandidateTask(
+            backend, module, graph_spec, data, device, self._folders.make(backend.key()), self._references, self._budget
+        )
+        evaluated = evaluate_candidate(task, lambda stage: self._say_stage(backend.describe(), name, graph_spec, stage))
+        if evaluated.backend is not None:
+            self._live[evaluated.outcome.key] = evaluated.backend
+        self._record(name, graph_spec, evaluated.outcome, finished=evaluated.backend is None)
+        return evaluated
+
+    def _key_of(self, backend: Backend) -> str:
+        """Return the key of a backend in the report."""
+        return backend.key()
+
+    def _log(self, message: str) -> None:
+        logger.info("%s", message)
+
+    def _release(self, key: str) -> None:
+        release(self._live.pop(key, None))
+
+    def _record(self, name: str, graph_spec: GraphSpec, outcome: CandidateOutcome, *, finished: bool = True) -> None:
+        self._outcomes[outcome.key] = outcome
+        if finished:
+            self._context.emitter.emit(CandidateFinished(name, graph_spec.name, outcome))
+
+    def _say_stage(self, candidate: str, name: str, graph_spec: GraphSpec, stage: Any) -> None:
+        self._context.emitter.emit(CandidateStage(name, graph_spec.name, candidate, stage))
+
+    def _warn(self, name: str, graph_spec: GraphSpec, message: str) -> None:
+        self._warnings.append(message)
+        self._context.emitter.emit(Warned(message, name, graph_spec.name))
+
+    def _announce(self, name: str, graph_spec: GraphSpec) -> None:
+        candidates = tuple(backend.describe() for backend in self._candidates())
+        self._context.emitter.emit(GraphStarted(name, graph_spec.name, graph_spec.describe(), candidates))
+
+    def _finish(self, name: str, graph_spec: GraphSpec, backend: Backend | None, seconds: float) -> None:
+        outcomes = sorted(self._outcomes.values(), key=lambda outcome: not outcome.is_baseline)
+        self.report = GraphReport(
+            module=name,
+            graph=graph_spec.name,
+            description=graph_spec.describe(),
+            strategy=self.to_json_dict(),
+            outcomes=tuple(outcomes),
+            comparisons=tuple(self._comparisons),
+            winner=None if backend is None else self._key_of(backend),
+            reason=self._reason,
+            seconds=seconds,
+            warnings=tuple(self._warnings),
+        )
+        self._context.emitter.emit(GraphFinished(name, graph_spec.name, self.report))

@@ -1,0 +1,350 @@
+"""``ait.tune``: record, tune, report."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from aitune.events import Emitter, Event, GraphFinished, Listener, RunFinished, RunStarted, SampleRecorded, Warned
+from aitune.exceptions import AITuneError, AITuneUserInputError, TuningError
+from aitune.torch.backend.export import shared_exports
+from aitune.torch.config import config
+from aitune.torch.data import DEFAULT_BATCH_SIZES, Batch, iterate_batches
+from aitune.torch.module.recording_module import recorded_batch_size
+from aitune.torch.module.registry import module_registry
+from aitune.torch.module.wrapper_module import Module, ModuleState, Tuner
+from aitune.torch.report.console import ConsoleListener
+from aitune.torch.report.environment import gather_environment
+from aitune.torch.report.log_listener import LogListener
+from aitune.torch.report.tune_report import ModuleReport, TuneReport
+from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.outcome import GraphReport
+from aitune.torch.tune_strategy.context import TuningContext
+from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStrategy
+from aitune.torch.tune_strategy.profiling_tune_strategy import BASELINE_KEY
+from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
+from aitune.utils.external_logging import quiet_external_logging
+
+logger = logging.getLogger(__name__)
+
+
+def tune(  # noqa: PLR0913, PLR0917 - the published signature, and our additions by keyword
+    func: Callable[..., Any],
+    dataset: Any,
+    batch_sizes: Sequence[int] | None = None,
+    max_num_batches_per_batch_size: int | None = None,
+    device: torch.device | str | None = None,
+    dry_run: bool = False,
+    disable_external_logging: bool = False,
+    clear_cache: bool = False,
+    ignore_failing_modules: bool = True,
+    *,
+    strategy: TuneStrategy | None = None,
+    time_budget: float | None = None,
+    accuracy_budget: AccuracyBudget | None = None,
+    retune: bool = False,
+    listeners: Iterable[Listener] = (),
+) -> TuneReport:
+    """Find the fastest correct way to run every wrapped module that a function calls, and let the module run on it.
+
+    The function is run on the dataset while the modules record their calls. Then each module is tuned: its candidates
+    are built, compared with the original value by value, and measured side by side with it. Modules that are tuned
+    already stay as they are. After an error or Ctrl-C every module is as it was before.
+
+    Args:
+        func: What runs the modules: a wrapped module itself, or any function or pipeline that calls some.
+        dataset: Representative inputs: a tensor (one sample without batch axis), a sequence of tensors, dicts, tuples
+            or strings, a torch ``Dataset``, a ``DataLoader``, a :class:`DataLoaderFactory`, or a function that takes a
+            batch size and returns batches. A dict becomes keyword arguments of ``func``, a tuple positional ones.
+        batch_sizes: Batch sizes to record and to tune for; at least two show which axes count a batch. ``None``
+            records 1 and 2 and looks for the batch size up to which throughput grows.
+        max_num_batches_per_batch_size: Most batches of one size that are run; ``None`` runs all.
+        device: Device to tune for; by default each module's own, and no module is moved.
+        dry_run: Only record, and say what would be tried.
+        disable_external_logging: Whether exporters and compilers may log errors alone meanwhile.
+        clear_cache: Whether the modules' folders in the cache are emptied first.
+        ignore_failing_modules: Whether a module that cannot be tuned is left as it was and reported; otherwise its
+            error is raised.
+        strategy: Strategy for modules that have none of their own; :class:`MaxThroughputStrategy` by default.
+        time_budget: Seconds for the whole call; candidates that it leaves no time for are reported as skipped.
+        accuracy_budget: What candidates that give precision away have to keep.
+        retune: Whether modules that are tuned already are tuned again.
+        listeners: Receive the events of the run, beside the progress on a terminal and the log.
+
+    Returns:
+        Everything that was seen: what was tried, how it did, what was chosen and why.
+
+    Raises:
+        AITuneUserInputError: An argument is not usable, the dataset is empty or raises, no module is wrapped, or the
+            function raises.
+        AITuneError: A module could not be tuned, and ``ignore_failing_modules`` is not set.
+    """
+    run = _Run(
+        func=func,
+        batch_sizes=_check_batch_sizes(batch_sizes),
+        device=_check_device(device),
+        dry_run=dry_run,
+        retune=retune,
+        ignore_failing_modules=ignore_failing_modules,
+        strategy=_check_strategy(strategy),
+        time_budget=_check_time_budget(time_budget),
+        accuracy_budget=accuracy_budget,
+    )
+    if not callable(func):
+        raise AITuneUserInputError(
+            f"func must be callable, got {func!r}; give a wrapped module or a function that calls it"
+        )
+    batches = iterate_batches(dataset, batch_sizes, max_num_batches_per_batch_size)
+    with ExitStack() as stack:
+        stack.enter_context(quiet_external_logging(disable_external_logging))
+        stack.enter_context(_thread_budget(config.num_threads))
+        console = stack.enter_context(ConsoleListener())
+        run.emitter = Emitter([run.collected, console, LogListener(), *listeners])
+        return run.execute(batches, clear_cache)
+
+
+class _GraphCollector:
+    """Keeps the report of every graph by module."""
+
+    def __init__(self) -> None:
+        self.reports: dict[str, list[GraphReport]] = {}
+        self.warnings: list[str] = []
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, GraphFinished):
+            self.reports.setdefault(event.module, []).append(event.report)
+        elif isinstance(event, Warned) and event.graph is None:
+            self.warnings.append(event.message)
+
+
+@dataclass
+class _Run:
+    func: Callable[..., Any]
+    batch_sizes: tuple[int, ...] | None
+    device: torch.device | None
+    dry_run: bool
+    retune: bool
+    ignore_failing_modules: bool
+    strategy: TuneStrategy | None
+    time_budget: float | None
+    accuracy_budget: AccuracyBudget | None
+    emitter: Emitter = field(default_factory=Emitter)
+    collected: _GraphCollector = field(default_factory=_GraphCollector)
+    began: float = field(default_factory=time.monotonic)
+
+    def execute(self, batches: Iterable[Batch], clear_cache: bool) -> TuneReport:
+        wrapped = module_registry().modules()
+        if not wrapped:
+            raise AITuneUserInputError(
+                "no module is wrapped, so there is nothing to tune; wrap one first: model = ait.Module(model, 'name')"
+            )
+        pending = [module for module in wrapped if self.retune or module.state is not ModuleState.TUNED]
+        already = [module for module in wrapped if module not in pending]
+        if clear_cache:
+            for module in pending:
+                shutil.rmtree(module.cache_dir, ignore_errors=True)
+        names = tuple(module.name for module in pending)
+        self.emitter.emit(RunStarted(names, self.batch_sizes or DEFAULT_BATCH_SIZES))
+        reports = [ModuleReport(m.name, "already tuned", reason="give retune=True to tune it again") for m in already]
+        if not pending:
+            self._warn("every wrapped module is tuned already: nothing was done; give retune=True to tune again")
+        else:
+            with ExitStack() as stack:
+                for module in pending:
+                    stack.enter_context(module.unchanged_on_error())
+                    stack.enter_context(self._eval_mode(module))
+                self._record(pending, batches)
+                reports += [self._tune_module(module) for module in pending]
+        return self._report(reports)
+
+    # -- recording -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _eval_mode(self, module: Module) -> Iterator[None]:
+        original = module.original
+        training = [part for part in original.modules() if part.training]
+        if original.training:
+            self._warn(
+                f"{module.name} is in training mode; it is tuned in eval mode, and in training mode its calls run on "
+                f"the original: call {module.name}.eval() before inference",
+                module,
+            )
+        for part in training:
+            part.training = False
+        try:
+            yield
+        finally:
+            for part in training:
+                part.training = True
+
+    def _record(self, pending: Sequence[Module], batches: Iterable[Batch]) -> None:
+        for module in pending:
+            module.enable_recording(force=True)
+        for count, batch in enumerate(batches, start=1):
+            self._call(batch)
+            self.emitter.emit(SampleRecorded(batch.batch_size, count))
+
+    def _call(self, batch: Batch) -> None:
+        try:
+            with torch.no_grad(), recorded_batch_size(batch.batch_size):
+                self.func(*batch.args, **batch.kwargs)
+        except AITuneError:
+            raise
+        except Exception as error:
+            given = ", ".join([*(type(arg).__name__ for arg in batch.args), *(f"{key}=..." for key in batch.kwargs)])
+            raise AITuneUserInputError(
+                f"func raised {type(error).__name__}: {error}; it was called as func({given}) on a batch of "
+                f"{batch.batch_size}; run it by hand on such a batch, and see how a dataset becomes arguments"
+            ) from error
+
+    # -- tuning ----------------------------------------------------------------------------------------------------
+
+    def _tune_module(self, module: Module) -> ModuleReport:
+        recording = module.module
+        if recording.num_calls == 0:
+            module.cancel_recording()
+            self._warn(f"{module.name} was not called by the function, so it was not tuned", module)
+            return ModuleReport(module.name, "not called", reason="the function never called it")
+        for problem in module.recording_problems:
+            self._warn(f"{module.name}: {problem}", module)
+        self._warn_about_axes(module)
+        strategy = self.strategy.clone() if self.strategy is not None else MaxThroughputStrategy()
+        try:
+            with self._context_for(module, strategy), shared_exports():
+                module.tune(self.device, strategy, self.dry_run)
+        except Exception as error:
+            return self._failed(module, error)
+        graphs = tuple(self.collected.reports.get(module.name, ()))
+        if self.dry_run:
+            return ModuleReport(module.name, "original kept", graphs, "dry run: nothing was built")
+        kept = all(report.winner == BASELINE_KEY for report in graphs)
+        return ModuleReport(module.name, "original kept" if kept else "tuned", graphs)
+
+    def _failed(self, module: Module, error: Exception) -> ModuleReport:
+        if not self.ignore_failing_modules:
+            if isinstance(error, AITuneError):
+                raise error
+            raise TuningError(f"{module.name} could not be tuned: {type(error).__name__}: {error}") from error
+        module.cancel_recording()
+        logger.debug("%s could not be tuned", module.name, exc_info=error)
+        reason = str(error) if isinstance(error, AITuneError) else f"{type(error).__name__}: {error}"
+        self._warn(f"{module.name} could not be tuned and is left as it was: {reason}", module)
+        return ModuleReport(module.name, "failed", tuple(self.collected.reports.get(module.name, ())), reason)
+
+    @contextmanager
+    def _context_for(self, module: Module, default: TuneStrategy) -> Iterator[None]:
+        context = TuningContext(
+            emitter=self.emitter,
+            batch_sizes=self.batch_sizes,
+            deadline=None if self.time_budget is None else self.began + self.time_budget,
+            accuracy_budget=self.accuracy_budget,
+            seed=config.seed,
+        )
+        strategies = [s for s in (default, *_own_strategies(module)) if isinstance(s, TuneStrategy)]
+        for strategy in strategies:
+            strategy.use_context(context)
+        try:
+            yield
+        finally:
+            for strategy in strategies:
+                strategy.use_context(TuningContext())
+
+    def _warn_about_axes(self, module: Module) -> None:
+        sizes = self.batch_sizes or DEFAULT_BATCH_SIZES
+        if len(set(sizes)) == 1 and not module.dynamic_shapes:
+            self._warn(
+                f"{module.name}: only batch size {sizes[0]} was recorded, so every axis that did not vary is fixed; "
+                f"give two batch sizes to tune for a range",
+                module,
+            )
+
+    # -- ending ----------------------------------------------------------------------------------------------------
+
+    def _warn(self, message: str, module: Module | None = None) -> None:
+        self.emitter.emit(Warned(message, None if module is None else module.name))
+
+    def _report(self, reports: Sequence[ModuleReport]) -> TuneReport:
+        report = TuneReport(
+            modules=tuple(reports),
+            environment=gather_environment(),
+            settings={
+                "batch_sizes": None if self.batch_sizes is None else list(self.batch_sizes),
+                "device": None if self.device is None else str(self.device),
+                "dry_run": self.dry_run,
+                "retune": self.retune,
+                "time_budget": self.time_budget,
+                "num_threads": torch.get_num_threads(),
+                "seed": config.seed,
+                "minimum_gain": config.minimum_gain,
+            },
+            seconds=time.monotonic() - self.began,
+            warnings=tuple(self.collected.warnings),
+        )
+        self.emitter.emit(RunFinished(report))
+        return report
+
+
+def _own_strategies(module: Module) -> list[Tuner]:
+    several = module.strategies
+    listed = [] if several is None else list(several.values() if hasattr(several, "values") else several)
+    return [*([module.strategy] if module.strategy is not None else []), *listed]
+
+
+@contextmanager
+def _thread_budget(num_threads: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    try:
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+        yield
+    finally:
+        if num_threads is not None:
+            torch.set_num_threads(before)
+
+
+def _check_batch_sizes(batch_sizes: Any) -> tuple[int, ...] | None:
+    if batch_sizes is None:
+        return None
+    try:
+        return tuple(sorted(set(batch_sizes)))
+    except TypeError as error:
+        raise AITuneUserInputError(f"batch_sizes must be a list of positive integers, got {batch_sizes!r}") from error
+
+
+def _check_device(device: Any) -> torch.device | None:
+    if device is None:
+        return None
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise AITuneUserInputError(
+            f"device {device!r} cannot be used here: {reason}; give 'cpu', 'cuda', or leave it out for the module's own"
+        ) from error
+    return found
+
+
+def _check_strategy(strategy: Any) -> TuneStrategy | None:
+    if strategy is not None and not isinstance(strategy, TuneStrategy):
+        what = f"{strategy.__name__}()" if isinstance(strategy, type) else "ait.MaxThroughputStrategy()"
+        raise AITuneUserInputError(
+            f"strategy must be a TuneStrategy, got {strategy!r}; give an instance such as {what}"
+        )
+    return strategy
+
+
+def _check_time_budget(seconds: Any) -> float | None:
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0 or math.isnan(seconds):
+        raise AITuneUserInputError(f"time_budget must be a positive number of seconds, got {seconds!r}")
+    return float(seconds)
