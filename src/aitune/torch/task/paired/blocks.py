@@ -14,6 +14,10 @@ from aitune.torch.task.timed_call import NANOSECONDS, TimedCall, Timer, collect_
 _WARMUP_CALLS = 3
 _WARMUP_SECONDS = 0.3
 
+_LONG_CALL_SECONDS = 0.5
+"""From here on no call of a block is discarded: what the first one takes longer (1 to 2 ms) no longer shows, and the
+time is better spent on further pairs."""
+
 _STALL_SHARE = 0.02
 """A block in which some task waited for a core for more than this share of its time was disturbed."""
 
@@ -100,6 +104,7 @@ class BlockRunner:
         self._block_seconds = block_seconds
         self._pause_seconds = pause_seconds
         self._group = 1
+        self._discards_first = True
         self.expected_seconds = 0.0
 
     def warm_up(self) -> None:
@@ -111,16 +116,19 @@ class BlockRunner:
         call_ns = min(times)
         self._group = self._call.group_size(call_ns)
         call_seconds = call_ns / NANOSECONDS
-        self.expected_seconds = self._pause_seconds + call_seconds + max(self._block_seconds, call_seconds)
+        self._discards_first = call_seconds < _LONG_CALL_SECONDS
+        calls_seconds = max(self._block_seconds, call_seconds) + (call_seconds if self._discards_first else 0.0)
+        self.expected_seconds = self._pause_seconds + calls_seconds
 
     def run(self) -> Block:
-        """Pause, discard one call, then time calls for the length of a block."""
+        """Pause, discard one call unless calls are long, then time calls for the length of a block."""
         machine = self._machine
         collect_young_garbage()
         begin = machine.now()
         machine.sleep(self._pause_seconds)
-        # The first call after a switch finds cold caches and sleeping threads.
-        self._call.time()
+        if self._discards_first:
+            # The first call after a switch finds cold caches and sleeping threads.
+            self._call.time()
         stalled, busy, start_ns = machine.stalled_seconds(), machine.process_seconds(), machine.clock_ns()
         times: list[int] = []
         elapsed = 0.0

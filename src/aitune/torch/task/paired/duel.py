@@ -109,11 +109,10 @@ class Duel:
             opponent: Block of the opponent, from the same round.
         """
         self._pairs.append((candidate, opponent))
-        clean, every = self._clean_differences(), self._differences()
-        decision = self._look("clean", clean)
-        if decision is None and robust_deviation(every) < _LARGEST_DEVIATION:
-            decision = self._look("all", every)
-        self.decision = decision
+        if self.decision is None:
+            # Both looks are taken when they are due: one put off until the scatter allows it would be a further look.
+            clean, every = self._look("clean", self._clean_differences()), self._look("all", self._differences())
+            self.decision = clean or (every if self._is_calm() else None)
 
     def finish(self) -> Decision | None:
         """Decide with what there is, because time is up; ``None`` without a single pair."""

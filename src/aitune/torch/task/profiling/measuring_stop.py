@@ -122,6 +122,8 @@ class PrecisionMeasuringStopStrategy(MeasuringStopStrategy):
         max_relative_half_width: Precision at which it stops: half the interval of the median over the median.
         min_samples: Steps before precision is looked at.
         max_samples: Steps after which it stops in any case.
+        min_seconds: Time before precision is looked at: calls that follow within a few milliseconds agree with each
+            other better than with the calls of the next second.
         max_seconds: Time after which it stops with what there is.
         max_warmup_seconds: Time after which warming up ends in any case.
 
@@ -132,13 +134,14 @@ class PrecisionMeasuringStopStrategy(MeasuringStopStrategy):
     max_relative_half_width: float = 0.01
     min_samples: int = 10
     max_samples: int = 1000
+    min_seconds: float = 0.1
     max_seconds: float = 1.0
     max_warmup_seconds: float = 0.5
 
     def __post_init__(self) -> None:
         _check_count("min_samples", self.min_samples, 1)
         _check_count("max_samples", self.max_samples, self.min_samples)
-        for name in ("max_relative_half_width", "max_seconds", "max_warmup_seconds"):
+        for name in ("max_relative_half_width", "min_seconds", "max_seconds", "max_warmup_seconds"):
             _check_positive(name, getattr(self, name))
 
     def is_warm(self, progress: MeasuringProgress) -> bool:
@@ -154,7 +157,7 @@ class PrecisionMeasuringStopStrategy(MeasuringStopStrategy):
         if count >= self.max_samples or progress.seconds >= self.max_seconds:
             return True
         # Sorting after every step would cost more than the calls; every tenth is often enough.
-        if count < self.min_samples or count % 10 != 0:
+        if count < self.min_samples or count % 10 != 0 or progress.seconds < self.min_seconds:
             return False
         return relative_half_width(progress.times) <= self.max_relative_half_width
 
