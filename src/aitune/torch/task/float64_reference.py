@@ -1,0 +1,194 @@
+"""What a float64 run shows: the right values, how much the module itself rounds, which integers hang on rounding."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from aitune.torch.module.sample import Sample
+from aitune.torch.task.comparison import Expectation, as_real_float64, measure
+from aitune.torch.task.float64_run import Float64Copy, Float64Unavailable
+from aitune.torch.task.structure import tensors_with_locators
+from aitune.torch.task.tolerance import Tolerance, coarser, tolerance_for
+
+# More integers than this share hang on rounding: then the runs are not the same computation.
+_MAX_TIED_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class EagerCall:
+    """One call of the original module and the tensors that it returned.
+
+    Args:
+        call: The call, in canonical form.
+        outputs: Tensors of the output, in order.
+        expectations: What is known about each of them so far.
+    """
+
+    call: Sample
+    outputs: tuple[torch.Tensor, ...]
+    expectations: tuple[Expectation, ...]
+
+
+def refine_expectations(
+    module: torch.nn.Module, calls: Sequence[EagerCall], *, seed: int, max_parameters: int
+) -> tuple[list[tuple[Expectation, ...]], str | None]:
+    """Add usual sizes, tolerances, and, where a copy of the module runs in float64, exact values and noise.
+
+    The noise of an output is the largest error of the original against the float64 run over all calls. An integer or
+    bool that changes when weights and inputs are changed by about their rounding may take any of the values seen then.
+
+    Args:
+        module: The original module; it is not changed.
+        calls: Calls with the original's outputs, at least one, all with the same number of output tensors.
+        seed: Seed of the changes by rounding.
+        max_parameters: Above this many parameters no float64 copy is made.
+
+    Returns:
+        The expectations of each call, and why the float64 run could not be used, if it could not.
+    """
+    precision = coarsest_dtype(module, calls[0].call)
+    runs, tied_runs, note = _float64_runs(module, calls, precision, seed, max_parameters)
+    refined: list[list[Expectation]] = [[] for _ in calls]
+    for position in range(len(calls[0].outputs)):
+        outputs = [call.outputs[position] for call in calls]
+        known = [call.expectations[position] for call in calls]
+        exact = [_usable(output, run[position]) for output, run in zip(outputs, runs, strict=False)]
+        exact += [None] * (len(calls) - len(exact))
+        if tolerance_for(outputs[0].dtype) is None:
+            tied = [[run[number][position] for run in tied_runs] for number in range(len(calls))]
+            column, problem = _refine_integers(outputs, known, exact, tied)
+        else:
+            column, problem = _refine_floats(outputs, known, exact, _limits(precision))
+        note = note or problem
+        for row, expectation in zip(refined, column, strict=True):
+            row.append(expectation)
+    return [tuple(row) for row in refined], note
+
+
+def coarsest_dtype(module: torch.nn.Module, call: Sample) -> torch.dtype:
+    """Return the coarsest floating point dtype that a module computes in, as far as that can be seen from outside.
+
+    Args:
+        module: The module.
+        call: A call of it.
+    """
+    inputs = [tensor for _, tensor in tensors_with_locators(call)]
+    tensors = [*module.parameters(), *module.buffers(), *inputs]
+    dtypes = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    for device in {tensor.device.type for tensor in tensors}:
+        if torch.is_autocast_enabled(device):
+            dtypes.add(torch.get_autocast_dtype(device))
+    return max(dtypes, key=lambda dtype: _limits(dtype).floor, default=torch.float32)
+
+
+def _limits(dtype: torch.dtype) -> Tolerance:
+    found = tolerance_for(dtype)
+    assert found is not None, dtype
+    return found
+
+
+def _float64_runs(
+    module: torch.nn.Module, calls: Sequence[EagerCall], precision: torch.dtype, seed: int, max_parameters: int
+) -> tuple[list[list[torch.Tensor]], list[list[list[torch.Tensor]]], str | None]:
+    """Run all calls in float64, and again with perturbed values where there are integers to judge."""
+    runs: list[list[torch.Tensor]] = []
+    tied_runs: list[list[list[torch.Tensor]]] = []
+    try:
+        copied = Float64Copy(module, max_parameters)
+        for call in calls:
+            run = copied.run(call.call)
+            if len(run) != len(call.outputs):
+                raise Float64Unavailable(f"it returns {len(run)} tensors there instead of {len(call.outputs)}")
+            runs.append(run)
+        if any(tolerance_for(tensor.dtype) is None for tensor in calls[0].outputs):
+            tied_runs.extend(copied.perturbed_runs([call.call for call in calls], precision, seed))
+    except Float64Unavailable as unavailable:
+        return runs, tied_runs, f"no float64 run, so the original's own output is the reference: {unavailable}"
+    return runs, tied_runs, None
+
+
+def _usable(output: torch.Tensor, exact: torch.Tensor) -> torch.Tensor | None:
+    """Return a float64 result if it can stand for the output: same shape, and finite wherever the output is."""
+    if exact.shape != output.shape or exact.layout != output.layout or exact.is_complex() != output.is_complex():
+        return None
+    finite = as_real_float64(output).isfinite()
+    return exact if bool(as_real_float64(exact).isfinite()[finite].all()) else None
+
+
+def _refine_floats(
+    outputs: Sequence[torch.Tensor],
+    known: Sequence[Expectation],
+    exact: Sequence[torch.Tensor | None],
+    coarsest: Tolerance,
+) -> tuple[list[Expectation], str | None]:
+    own = _limits(outputs[0].dtype)
+    widest = coarser(own, coarsest)
+    scale = _usual_size(outputs, known)
+    sized = [replace(expectation, scale=scale) for expectation in known]
+    if any(expectation.is_random for expectation in known):
+        return [replace(expectation, tolerance=widest) for expectation in sized], None
+    errors = [
+        measure(right, output, expectation, mask_from=output).relative_l2
+        for right, output, expectation in zip(exact, outputs, sized, strict=True)
+        if right is not None
+    ]
+    if not errors:
+        return [replace(expectation, tolerance=widest) for expectation in sized], None
+    noise = max(errors)
+    # A float32 output of a bfloat16 computation carries the noise of the latter.
+    tolerance = own if noise <= own.max_noise else widest
+    if noise > tolerance.max_noise:
+        problem = (
+            f"the float64 run differs from the original by {noise:.2g} (relative L2), more than rounding explains "
+            f"({tolerance.max_noise:.2g}), so the original's own output is the reference"
+        )
+        return [replace(expectation, tolerance=widest) for expectation in sized], problem
+    return [
+        replace(expectation, tolerance=tolerance, noise=noise, exact=right)
+        for expectation, right in zip(sized, exact, strict=True)
+    ], None
+
+
+def _usual_size(outputs: Sequence[torch.Tensor], known: Sequence[Expectation]) -> float:
+    """Return the median over all calls and rows of the root mean square of the finite elements."""
+    sizes: list[float] = []
+    for output, expectation in zip(outputs, known, strict=True):
+        if output.numel() == 0:
+            continue
+        values = as_real_float64(output)
+        values = values.where(values.isfinite(), 0.0)
+        axis = expectation.batch_axis
+        rows = values.reshape(1, -1) if axis is None else values.movedim(axis, 0).reshape(output.shape[axis], -1)
+        sizes.extend(rows.square().mean(dim=1).sqrt().tolist())
+    return statistics.median(sizes) if sizes else 0.0
+
+
+def _refine_integers(
+    outputs: Sequence[torch.Tensor],
+    known: Sequence[Expectation],
+    exact: Sequence[torch.Tensor | None],
+    tied: Sequence[Sequence[torch.Tensor]],
+) -> tuple[list[Expectation], str | None]:
+    """Allow for every integer the values that it takes when everything is changed by about its rounding."""
+    refined = []
+    num_tied = num_elements = 0
+    for output, expectation, right, perturbed in zip(outputs, known, exact, tied, strict=True):
+        others = [
+            other
+            for other in (*([] if right is None else [right]), *perturbed)
+            if other.shape == output.shape and other.dtype == output.dtype and not torch.equal(other, output)
+        ]
+        if others:
+            num_tied += int(torch.stack([other != output for other in others]).any(dim=0).sum())
+        num_elements += output.numel()
+        refined.append(replace(expectation, alternatives=tuple(others)))
+    if num_tied > _MAX_TIED_SHARE * num_elements:
+        return list(known), (
+            f"{num_tied} of {num_elements} integers of an output change when weights and inputs change by their "
+            f"rounding; they have to agree exactly all the same"
+        )
+    return refined, None
