@@ -51,6 +51,7 @@ def infer_input_axes(
     """
     declared = _declared_axes(specs, observations, dynamic_shapes)
     batch_sizes = [observation.batch_size for observation in observations]
+    batch = _declared_batch(declared, observations)
     names = _fresh_names(declared)
     inferred: list[tuple[Axis, ...]] = []
     for position, spec in enumerate(specs):
@@ -60,7 +61,7 @@ def infer_input_axes(
         axes = []
         for axis in range(spec.rank):
             sizes = [observation.input_shapes[position][axis] for observation in observations]
-            axes.append(_infer_axis(sizes, batch_sizes, names))
+            axes.append(_infer_axis(sizes, batch_sizes, names, batch))
         inferred.append(tuple(axes))
     return inferred
 
@@ -109,7 +110,20 @@ def _symbol_values(observation: Observation, input_axes: Sequence[tuple[Axis, ..
     return symbol_values(observation.input_shapes, input_axes)
 
 
-def _infer_axis(sizes: Sequence[int], batch_sizes: Sequence[int | None], names: object) -> Axis:
+def _declared_batch(declared: Mapping[int, tuple[Axis, ...]], observations: Sequence[Observation]) -> Symbol | None:
+    """Return the symbol that the user gave an axis which held one row for each sample in every call."""
+    for position, axes in declared.items():
+        for number, axis in enumerate(axes):
+            if axis.symbol is not None and axis.symbol.is_batch:
+                sizes = [observation.input_shapes[position][number] for observation in observations]
+                if sizes == [observation.batch_size for observation in observations]:
+                    return axis.symbol
+    return None
+
+
+def _infer_axis(
+    sizes: Sequence[int], batch_sizes: Sequence[int | None], names: object, batch: Symbol | None = None
+) -> Axis:
     if len(set(sizes)) == 1:
         return Axis(sizes[0])
     known = [size for size in batch_sizes if size is not None]
@@ -117,7 +131,7 @@ def _infer_axis(sizes: Sequence[int], batch_sizes: Sequence[int | None], names: 
         size // batch if batch and size % batch == 0 else 0 for size, batch in zip(sizes, batch_sizes, strict=True)
     }
     if len(known) == len(sizes) and len(set(known)) > 1 and len(factors) == 1 and 0 not in factors:
-        return Axis(factors.pop(), Symbol(BATCH_SYMBOL, min(known), max(known), is_batch=True))
+        return Axis(factors.pop(), batch or Symbol(BATCH_SYMBOL, min(known), max(known), is_batch=True))
     return Axis(1, Symbol(next(names), min(sizes), max(sizes)))  # type: ignore[call-overload]
 
 
@@ -152,6 +166,11 @@ def _declared_axes(
         if position is None:
             known = ", ".join(format_locator(spec.locator) for spec in specs)
             raise AITuneUserInputError(f"dynamic_shapes: no input tensor at {path!r}; input tensors are {known}")
+        if not isinstance(dims, tuple | list):
+            raise AITuneUserInputError(
+                f"dynamic_shapes: {path!r} must list one entry for each axis, such as (BatchDim('batch', 1, 8), 3), "
+                f"got {dims!r}"
+            )
         if len(dims) != specs[position].rank:
             raise AITuneUserInputError(
                 f"dynamic_shapes: {path!r} lists {len(dims)} axes, the recorded tensor has {specs[position].rank}"
@@ -164,11 +183,35 @@ def _declared_axes(
                 )
         seen = [observation.input_shapes[position] for observation in observations]
         declared[position] = tuple(_declared_axis(path, axis, dim, seen) for axis, dim in enumerate(dims))
+    _require_shared_sizes(specs, observations, declared)
     return declared
 
 
+def _require_shared_sizes(
+    specs: Sequence[TensorSpec], observations: Sequence[Observation], declared: Mapping[int, tuple[Axis, ...]]
+) -> None:
+    for observation in observations:
+        seen: dict[str, tuple[str, int, int]] = {}
+        for position, axes in declared.items():
+            for number, axis in enumerate(axes):
+                if axis.symbol is None:
+                    continue
+                here = (format_locator(specs[position].locator), number, observation.input_shapes[position][number])
+                there = seen.setdefault(axis.symbol.name, here)
+                if there[2] != here[2]:
+                    raise AITuneUserInputError(
+                        f"dynamic_shapes: axes that share the name {axis.symbol.name!r} had different sizes in one "
+                        f"call: axis {there[1]} of {there[0]} was {there[2]}, axis {here[1]} of {here[0]} was "
+                        f"{here[2]}; give them different names"
+                    )
+
+
 def _locator(path: InputPath) -> Locator:
-    return (path,) if isinstance(path, str) else tuple(path)
+    if isinstance(path, str | tuple):
+        return (path,) if isinstance(path, str) else path
+    raise AITuneUserInputError(
+        f"dynamic_shapes: a path must be a parameter name or a tuple such as ('options', 'mask'), got {path!r}"
+    )
 
 
 def _declared_axis(path: InputPath, axis: int, dim: DynamicDim | int, seen: Sequence[tuple[int, ...]]) -> Axis:

@@ -85,9 +85,13 @@ class ForwardSignature:
         unknown = sorted(set(kwargs) - set(by_name))
         if unknown and self.var_keyword is None:
             raise UnsupportedCallError(f"forward has no parameter {unknown[0]!r}")
+        by_position_only = {*self.positional[: self.num_positional_only], self.var_positional}
         for name in unknown:
-            if name in named or name == self.var_positional:
-                raise UnsupportedCallError(f"forward got keyword {name!r}, which is also a positional-only parameter")
+            # Python hands such a keyword to **kwargs; here one name can hold one value only.
+            if name in by_position_only:
+                raise UnsupportedCallError(
+                    f"forward got keyword {name!r}, which is also the name of a parameter given by position"
+                )
             named[name] = kwargs[name]
         missing = sorted(self.required - set(named))
         if missing:

@@ -156,7 +156,10 @@ def _replace_symbol(metadata: SampleMetadata, symbol: Symbol) -> SampleMetadata:
 def _resize_tensor(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     for axis, size in enumerate(shape):
         current = tensor.shape[axis]
-        if size != current:
-            index = torch.arange(size, device=tensor.device) % max(current, 1)
+        if size != current and current == 0:
+            # There is nothing to repeat, as in a cache that is still empty.
+            tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
+        elif size != current:
+            index = torch.arange(size, device=tensor.device) % current
             tensor = tensor.index_select(axis, index)
     return tensor

@@ -109,6 +109,11 @@ class SampleMetadata:
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, Constant))
 
     @cached_property
+    def _has_inner_dict(self) -> bool:
+        # The outermost one holds the named arguments, whose order the signature gives.
+        return str(self.structure).count("TreeSpec(dict,") > 1
+
+    @cached_property
     def identity(self) -> tuple[Any, ...]:
         """What equality and hash are made from; plain data, the same in every process."""
         return (
@@ -138,8 +143,25 @@ class SampleMetadata:
         )
 
     def tensors_of(self, tree: Any) -> list[torch.Tensor]:
-        """Return the tensors of values that have this structure, in order."""
-        return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+        """Return the tensors of values that have this structure, in order.
+
+        Entries of plain dicts are found by key, in whatever order the dict holds them.
+
+        Args:
+            tree: Nested values.
+
+        Raises:
+            UnsupportedCallError: A dict has other keys.
+        """
+        leaves, structure = pytree.tree_flatten(tree)
+        if self._has_inner_dict and structure != self.structure:
+            try:
+                leaves = self.structure.flatten_up_to(tree)
+            except ValueError as error:
+                raise UnsupportedCallError(
+                    f"the values have another structure than {self.describe()}: {error}"
+                ) from error
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
     def rebuild(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Put tensors and this metadata's constants back into the nested structure, types included.
