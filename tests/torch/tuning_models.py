@@ -1,0 +1,56 @@
+"""Modules and backends for tests of whole tuning runs: the original sleeps, so which one is faster is never in doubt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from aitune.testing.fakes import FakeBackend
+
+SLEEP_SECONDS = 0.003
+
+
+class SleepyNet(torch.nn.Module):
+    """A linear layer that takes at least three milliseconds, unless it is asked to hurry."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+        self.hurry = False
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        if not self.hurry:
+            time.sleep(SLEEP_SECONDS)
+        y = torch.tanh(self.linear(x))
+        return {"y": y if scale is None else y * scale, "sum": y.sum(-1)}
+
+
+class HurryBackend(FakeBackend):
+    """Runs a :class:`SleepyNet` without the sleep: right, and far faster."""
+
+    def __init__(
+        self, label: str = "hurry", alter: Callable[[torch.Tensor], torch.Tensor] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(label, alter, **kwargs)
+
+    def _infer(self, *args: Any, **kwargs: Any) -> Any:
+        module: Any = self._module
+        module.hurry = True
+        try:
+            return super()._infer(*args, **kwargs)
+        finally:
+            module.hurry = False
+
+
+def samples(count: int = 8, width: int = 4, seed: int = 0) -> Sequence[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(width, generator=generator) for _ in range(count)]
+
+
+def plain_answer(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """What the class of a (wrapped) module answers, whatever was put on the object."""
+    with torch.no_grad():
+        return type(module).forward(module, *args, **kwargs)
