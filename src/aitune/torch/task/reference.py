@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,6 +81,27 @@ class References:
     sequence: tuple[Any, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def within(self, equal_symbols: Sequence[Sequence[str]]) -> References:
+        """Return the references without the calls that a candidate leaves to the original module.
+
+        Args:
+            equal_symbols: Groups of symbols that the candidate serves only where their values are equal.
+        """
+        outside = [call for call in self.calls if _differ(self.graph_spec.symbol_sizes(call.call), equal_symbols)]
+        if not outside:
+            return self
+        names = {call.where for call in outside}
+        return replace(
+            self,
+            calls=tuple(call for call in self.calls if call.where not in names),
+            rows=tuple(row for row in self.rows if row.where not in names),
+            notes=(
+                *self.notes,
+                f"{len(outside)} made-up calls in which {' or '.join(' and '.join(group) for group in equal_symbols)} "
+                f"differ were left out: the original module answers such calls",
+            ),
+        )
+
     @property
     def is_random(self) -> bool:
         """Whether the value of an output differs from run to run."""
@@ -90,6 +111,10 @@ class References:
     def modifies_inputs(self) -> bool:
         """Whether the forward changes one of its inputs in place."""
         return any(after is not None for call in self.calls for after in call.inputs_after)
+
+
+def _differ(sizes: Mapping[str, int], equal_symbols: Sequence[Sequence[str]]) -> bool:
+    return any(len({sizes[name] for name in group if name in sizes}) > 1 for group in equal_symbols)
 
 
 def make_references(

@@ -172,7 +172,7 @@ def check_backend(
         module: The original module, when the backend may run it: its state is put back after each call.
     """
     budget = None if backend.is_exact else accuracy_budget
-    return check(backend.infer, references, budget=budget, module=module)
+    return check(backend.infer, references, budget=budget, module=module, equal_symbols=backend.equal_symbols)
 
 
 def failed(outcome: CandidateOutcome, stage: str, error: Exception) -> CandidateOutcome:
