@@ -1,1 +1,58 @@
 """Ways of running a graph."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aitune.torch.backend.artifact_path import ArtifactPath
+    from aitune.torch.backend.backend import Backend, BackendState, TensorBackend
+    from aitune.torch.backend.onnx_runtime_backend import ONNXRuntimeBackend, ONNXRuntimeBackendConfig
+    from aitune.torch.backend.openvino_backend import OpenVINOBackend, OpenVINOBackendConfig
+    from aitune.torch.backend.registry import BackendEntry, BackendRegistry, override_registry
+    from aitune.torch.backend.torch_eager import TorchEagerBackend, TorchEagerBackendConfig
+    from aitune.torch.backend.torch_inductor_aot_backend import TorchInductorAotBackend, TorchInductorAotBackendConfig
+    from aitune.torch.backend.torch_inductor_jit_backend import TorchInductorJitBackend, TorchInductorJitBackendConfig
+
+__all__ = [
+    "ArtifactPath",
+    "Backend",
+    "BackendState",
+    "TensorBackend",
+    "BackendEntry",
+    "BackendRegistry",
+    "override_registry",
+    "TorchEagerBackend",
+    "TorchEagerBackendConfig",
+    "TorchInductorJitBackend",
+    "TorchInductorJitBackendConfig",
+    "TorchInductorAotBackend",
+    "TorchInductorAotBackendConfig",
+    "ONNXRuntimeBackend",
+    "ONNXRuntimeBackendConfig",
+    "OpenVINOBackend",
+    "OpenVINOBackendConfig",
+]
+
+_MODULES = {
+    "artifact_path": ("ArtifactPath",),
+    "backend": ("Backend", "BackendState", "TensorBackend"),
+    "registry": ("BackendEntry", "BackendRegistry", "override_registry"),
+    "torch_eager": ("TorchEagerBackend", "TorchEagerBackendConfig"),
+    "torch_inductor_jit_backend": ("TorchInductorJitBackend", "TorchInductorJitBackendConfig"),
+    "torch_inductor_aot_backend": ("TorchInductorAotBackend", "TorchInductorAotBackendConfig"),
+    "onnx_runtime_backend": ("ONNXRuntimeBackend", "ONNXRuntimeBackendConfig"),
+    "openvino_backend": ("OpenVINOBackend", "OpenVINOBackendConfig"),
+}
+_LOCATIONS = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOCATIONS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LOCATIONS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,126 @@
+"""A graph as an ONNX model on disk: from the shared torch.export first, by tracing as the second choice."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aitune.exceptions import ExportError
+from aitune.torch.backend.export import ExportedGraph
+from aitune.torch.backend.flat_module import FlatModule
+from aitune.torch.backend.module_state import untouched
+from aitune.torch.module.graph_spec import GraphSpec
+
+MODEL_FILE = "model.onnx"
+
+
+def input_name(position: int) -> str:
+    """Return the name of an input tensor of the model."""
+    return f"input{position}"
+
+
+def output_name(position: int) -> str:
+    """Return the name of an output tensor of the model."""
+    return f"output{position}"
+
+
+def _names(graph_spec: GraphSpec) -> dict[str, Any]:
+    return {
+        "input_names": [input_name(i) for i in range(len(graph_spec.input_spec.tensor_specs))],
+        "output_names": [output_name(i) for i in range(len(graph_spec.output_spec.tensor_specs))],
+    }
+
+
+def onnx_from_export(
+    exported: ExportedGraph, graph_spec: GraphSpec, folder: Path, opset_version: int | None = None
+) -> Path:
+    """Write an exported graph as an ONNX model; weights go to a file beside it when they are large.
+
+    Args:
+        exported: The exported graph.
+        graph_spec: The graph.
+        folder: Empty folder for the model.
+        opset_version: Version of the operator set; ``None`` leaves it to the exporter.
+
+    Returns:
+        The model file.
+
+    Raises:
+        ExportError: The exporter has no translation for an operator.
+    """
+    path = folder / MODEL_FILE
+    with _quiet():
+        try:
+            program: Any = torch.onnx.export(
+                exported.program, dynamo=True, verbose=False, opset_version=opset_version, **_names(graph_spec)
+            )
+            program.save(str(path))
+        except Exception as error:
+            raise ExportError(f"the ONNX exporter failed: {_first_lines(error)}", graph=graph_spec.name) from error
+    return path
+
+
+def onnx_from_trace(
+    flat_module: FlatModule,
+    example: tuple[torch.Tensor, ...],
+    graph_spec: GraphSpec,
+    folder: Path,
+    opset_version: int | None = None,
+) -> Path:
+    """Write a module as an ONNX model by tracing one run. A branch on values or sizes stays as this run took it.
+
+    Args:
+        flat_module: The module.
+        example: Input tensors.
+        graph_spec: The graph.
+        folder: Empty folder for the model.
+        opset_version: Version of the operator set; ``None`` leaves it to the exporter.
+
+    Returns:
+        The model file.
+
+    Raises:
+        ExportError: The exporter refused the module.
+    """
+    path = folder / MODEL_FILE
+    names = _names(graph_spec)
+    specs = (graph_spec.input_spec.tensor_specs, graph_spec.output_spec.tensor_specs)
+    dynamic_axes = {
+        name: {number: f"{name}_{number}" for number, axis in enumerate(spec.axes) if axis.symbol is not None}
+        for group, group_names in zip(specs, names.values(), strict=True)
+        for spec, name in zip(group, group_names, strict=True)
+    }
+    with untouched(flat_module), _quiet():
+        try:
+            torch.onnx.export(
+                flat_module,
+                tuple(tensor.clone() for tensor in example),
+                str(path),
+                dynamo=False,
+                opset_version=opset_version,
+                dynamic_axes=dynamic_axes,
+                **names,
+            )
+        except Exception as error:
+            raise ExportError(
+                f"the tracing ONNX exporter failed: {_first_lines(error)}", graph=graph_spec.name
+            ) from error
+    return path
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporters' warnings about themselves from the user, who did not call them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _first_lines(error: BaseException, most: int = 8) -> str:
+    lines: Sequence[str] = [line for line in str(error).strip().splitlines() if line.strip()]
+    return f"{type(error).__name__}: " + "\n".join(lines[:most])

@@ -1,0 +1,244 @@
+"""Runs a graph with OpenVINO."""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from aitune.exceptions import BackendError, BuildError, ExportError
+from aitune.torch.backend.artifact_backend import ArtifactBackend
+from aitune.torch.backend.artifact_path import ArtifactPath
+from aitune.torch.backend.backend import Backend
+from aitune.torch.backend.backend_config import BackendConfig, require_choice, require_positive
+from aitune.torch.backend.export import ExportedGraph, export_graph, make_example
+from aitune.torch.backend.export_onnx import input_name, onnx_from_export
+from aitune.torch.backend.flat_module import FlatModule, refused_tensors
+from aitune.torch.backend.module_state import untouched
+from aitune.torch.backend.threads import thread_budget
+from aitune.torch.backend.verification_calls import VerificationCalls, require_pure, verification_calls
+from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.sample import Sample
+
+MODEL_FILE = "model.xml"
+# float64 would come back with float32's precision; bfloat16 has no numpy form to hand over.
+_DTYPES = frozenset(
+    {torch.float32, torch.float16, torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8}
+)
+
+
+@dataclass(frozen=True)
+class OpenVINOBackendConfig(BackendConfig):
+    """Settings of OpenVINO.
+
+    Args:
+        precision: What it computes in; ``"bf16"`` and ``"f16"`` give precision away.
+        performance_hint: Whether one call shall be fast, or many at once.
+        conversion: How the model is made: from the exported program, through ONNX, from the module by tracing one run,
+            or the first of these that works.
+        num_threads: Threads of one call; ``None`` takes ``aitune.config.num_threads``, else torch's number.
+
+    Raises:
+        AITuneUserInputError: A setting has no such value.
+    """
+
+    precision: Literal["f32", "bf16", "f16"] = "f32"
+    performance_hint: Literal["latency", "throughput"] = "latency"
+    conversion: Literal["auto", "export", "onnx", "module"] = "auto"
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice(self, "precision", ("f32", "bf16", "f16"))
+        require_choice(self, "performance_hint", ("latency", "throughput"))
+        require_choice(self, "conversion", ("auto", "export", "onnx", "module"))
+        require_positive(self, "num_threads")
+
+
+class OpenVINOBackend(ArtifactBackend):
+    """Converts a graph to OpenVINO's format and runs it on a CPU.
+
+    Each call takes an infer request of its own from a pool, so calls may come from several threads. Inputs are read in
+    place, outputs are copied out of the request.
+
+    Args:
+        config: Settings; ``None`` takes the defaults.
+    """
+
+    config_type = OpenVINOBackendConfig
+    config: OpenVINOBackendConfig
+    device_types: ClassVar[tuple[str, ...]] = ("cpu",)
+    required_packages: ClassVar[tuple[str, ...]] = ("openvino",)
+    version_packages: ClassVar[tuple[str, ...]] = required_packages
+    extra: ClassVar[str | None] = "openvino"
+
+    def __init__(self, config: OpenVINOBackendConfig | None = None) -> None:
+        super().__init__(config)
+        self.is_exact = self.config.precision == "f32"
+        self._compiled: Any = None
+        self._tensor_type: Any = None
+        self._idle: deque[Any] = deque()
+        self._inputs: tuple[int, ...] = ()
+        self._output_dtypes: tuple[torch.dtype, ...] = ()
+
+    def can_run(self, module: torch.nn.Module, graph_spec: GraphSpec, device: torch.device) -> str | None:
+        """Say why the graph cannot be run here; ``None`` when it can be tried."""
+        return super().can_run(module, graph_spec, device) or refused_tensors(module, graph_spec, _DTYPES)
+
+    def _build(
+        self, module: torch.nn.Module, graph_spec: GraphSpec, data: Sequence[Sample], cache_dir: Path
+    ) -> Backend:
+        flat_module = FlatModule(module, graph_spec)
+        example = make_example(graph_spec, data, self.device)
+        calls = verification_calls(flat_module, graph_spec, example, data)
+        require_pure(calls.changed, self.describe(), graph_spec.name)
+
+        def exported() -> ExportedGraph:
+            graph = export_graph(module, graph_spec, data, self.device)
+            require_pure(graph.mutations, self.describe(), graph_spec.name)
+            self.equal_symbols = graph.equal_symbols
+            return graph
+
+        ways: dict[str, Callable[[Path], Any]] = {
+            "export": lambda folder: _convert_export(exported()),
+            "onnx": lambda folder: _convert_onnx(exported(), graph_spec, folder),
+            "module": lambda folder: _convert_module(flat_module, example),
+        }
+        chosen = list(ways) if self.config.conversion == "auto" else [self.config.conversion]
+        self._build_first({name: ways[name] for name in chosen}, cache_dir, calls)
+        return self
+
+    def _build_first(self, ways: dict[str, Callable[[Path], Any]], cache_dir: Path, calls: VerificationCalls) -> None:
+        failures: list[BackendError] = []
+        folder, scratch = cache_dir / "openvino", cache_dir / "openvino-scratch"
+        for name, convert in ways.items():
+            self.equal_symbols, self.notes = (), (f"converted from the {_SOURCES[name]}",)
+            for each in (folder, scratch):
+                shutil.rmtree(each, ignore_errors=True)
+                each.mkdir(parents=True)
+            try:
+                _save(convert(scratch), folder / MODEL_FILE)
+                self._artifact = ArtifactPath.from_existing(folder, cache_dir)
+                self._verify(calls.inputs, calls.outputs)
+                return
+            except BackendError as error:
+                failures.append(error)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+        raise BuildError(
+            f"{self.describe()} could not be built: " + "; then ".join(error.message for error in failures),
+            backend=self.describe(),
+            graph=self.graph_spec.name,
+        ) from failures[0]
+
+    def _activate(self) -> None:
+        import openvino
+
+        properties = {
+            "INFERENCE_PRECISION_HINT": self.config.precision,
+            "PERFORMANCE_HINT": self.config.performance_hint.upper(),
+            "INFERENCE_NUM_THREADS": thread_budget(self.config.num_threads),
+            # Pinned threads stay on the cores that the next candidate needs.
+            "ENABLE_CPU_PINNING": False,
+        }
+        path = self.artifact.path / MODEL_FILE
+        try:
+            core = openvino.Core()
+            self._compiled = core.compile_model(core.read_model(str(path)), "CPU", properties)
+        except Exception as error:
+            raise BuildError(
+                f"OpenVINO cannot load {path}: {type(error).__name__}: {error}", backend=self.describe()
+            ) from error
+        self._tensor_type = openvino.Tensor
+        self._idle = deque()
+        names = {input_name(i): i for i in range(len(self.graph_spec.input_spec.tensor_specs))}
+        self._inputs = tuple(
+            next(names[name] for name in port.get_names() if name in names) for port in self._compiled.inputs
+        )
+        self._output_dtypes = tuple(spec.dtype for spec in self.graph_spec.output_spec.tensor_specs)
+
+    def _deactivate(self) -> None:
+        self._idle.clear()
+        self._compiled = None
+
+    def run_tensors(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Run one call.
+
+        Args:
+            tensors: The input tensors in the order of the graph's input spec.
+        """
+        try:
+            request = self._idle.pop()
+        except IndexError:
+            request = self._compiled.create_infer_request()
+        # The request reads this memory while it runs; these references keep it alive until it is done.
+        arrays = [tensors[position].detach().contiguous().numpy() for position in self._inputs]
+        for number, array in enumerate(arrays):
+            request.set_input_tensor(number, self._tensor_type(array, shared_memory=True))
+        request.infer()
+        outputs = [
+            torch.from_numpy(request.get_output_tensor(number).data).to(dtype, copy=True)
+            for number, dtype in enumerate(self._output_dtypes)
+        ]
+        self._idle.append(request)
+        return self.graph_spec.make_output(outputs)
+
+
+_SOURCES = {"export": "exported program", "onnx": "ONNX model", "module": "module, by tracing one run"}
+
+
+def _convert_export(exported: ExportedGraph) -> Any:
+    import openvino
+
+    try:
+        model = openvino.convert_model(exported.program)
+    except Exception as error:
+        raise ExportError(f"OpenVINO cannot convert the exported program: {_first_line(error)}") from error
+    return _named(model, len(exported.example))
+
+
+def _convert_onnx(exported: ExportedGraph, graph_spec: GraphSpec, folder: Path) -> Any:
+    import openvino
+
+    path = onnx_from_export(exported, graph_spec, folder)
+    try:
+        return openvino.convert_model(str(path))
+    except Exception as error:
+        raise ExportError(f"OpenVINO cannot convert the ONNX model: {_first_line(error)}") from error
+
+
+def _convert_module(flat_module: FlatModule, example: tuple[torch.Tensor, ...]) -> Any:
+    import openvino
+
+    with untouched(flat_module):
+        try:
+            model = openvino.convert_model(flat_module, example_input=tuple(tensor.clone() for tensor in example))
+        except Exception as error:
+            raise ExportError(f"OpenVINO cannot convert the module: {_first_line(error)}") from error
+    return _named(model, len(example))
+
+
+def _named(model: Any, count: int) -> Any:
+    """Give the inputs the names of their positions; converted models name them after what they saw."""
+    if len(model.inputs) != count:
+        raise ExportError(f"OpenVINO kept {len(model.inputs)} of {count} inputs, so which is which is not known")
+    for position, port in enumerate(model.inputs):
+        port.get_tensor().set_names({input_name(position)})
+    return model
+
+
+def _save(model: Any, path: Path) -> None:
+    import openvino
+
+    # Compressed weights would be float16.
+    openvino.save_model(model, str(path), compress_to_fp16=False)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:3])}"
