@@ -31,6 +31,9 @@ _PAUSE_ONE_THREAD = 0.010
 _PAUSE_SEVERAL_THREADS = 0.050
 _FIRST_LOOK_OF_SEVERAL = 12
 
+_UNKNOWN = 1000.0
+"""Without a single pair the ratio may be anything up to this, or one over it; infinity could not be written as JSON."""
+
 
 @dataclass(frozen=True)
 class PlayoffConfig:
@@ -185,7 +188,7 @@ def playoff(
     watch = _Watch(machine)
     end = watch.begin + budget if deadline is None else min(watch.begin + budget, deadline)
     with measuring_conditions():
-        race.run(RaceLimits(rules.looks[-1], end))
+        race.run(RaceLimits(rules.looks[-1], end, deadline))
     around = watch.circumstances(max(end - watch.begin, 0.0), config.threads)
     results = [_comparison(duel, race, around) for duel in against_baseline]
     best = _two_best(against_baseline, among, race)
@@ -234,7 +237,7 @@ def _comparison(duel: Duel, race: Race, around: Circumstances) -> PairedComparis
     decision = duel.finish()
     if decision is None:
         return PairedComparison(
-            duel.candidate, duel.opponent, 1.0, 1.0, 1.0, 0.0, "undecided", 0, 0, around.seconds,
+            duel.candidate, duel.opponent, 1.0, 1.0 / _UNKNOWN, _UNKNOWN, 0.0, "undecided", 0, 0, around.seconds,
             failure or f"undecided: no pair of blocks fitted into {around.budget_seconds:.1f} s; give more time",
         )  # fmt: skip
     left = race.out.get(duel.candidate)

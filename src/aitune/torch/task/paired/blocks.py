@@ -107,8 +107,14 @@ class BlockRunner:
         self._discards_first = True
         self.expected_seconds = 0.0
 
-    def warm_up(self) -> None:
-        """Make a few calls, one if it is long, and learn how long a call takes."""
+    def warm_up(self) -> Block | None:
+        """Pause, make a few calls, one if it is long, and learn how long a call takes.
+
+        Returns:
+            A block when the call is a long one: it is too dear to be thrown away.
+        """
+        self._machine.sleep(self._pause_seconds)
+        reading = _Reading(self._machine)
         begin = self._machine.now()
         times: list[int] = []
         while not times or (len(times) < _WARMUP_CALLS and self._machine.now() - begin < _WARMUP_SECONDS):
@@ -119,6 +125,7 @@ class BlockRunner:
         self._discards_first = call_seconds < _LONG_CALL_SECONDS
         calls_seconds = max(self._block_seconds, call_seconds) + (call_seconds if self._discards_first else 0.0)
         self.expected_seconds = self._pause_seconds + calls_seconds
+        return None if self._discards_first else self._block(times, reading)
 
     def run(self) -> Block:
         """Pause, discard one call unless calls are long, then time calls for the length of a block."""
@@ -129,15 +136,36 @@ class BlockRunner:
         if self._discards_first:
             # The first call after a switch finds cold caches and sleeping threads.
             self._call.time()
-        stalled, busy, start_ns = machine.stalled_seconds(), machine.process_seconds(), machine.clock_ns()
+        reading = _Reading(machine)
         times: list[int] = []
-        elapsed = 0.0
-        while not times or elapsed < self._block_seconds:
+        while not times or reading.elapsed() < self._block_seconds:
             times.append(self._call.time(self._group))
-            elapsed = (machine.clock_ns() - start_ns) / NANOSECONDS
-        busy_share = (machine.process_seconds() - busy) / elapsed
-        stalled_after = machine.stalled_seconds()
-        stalled_share = None if stalled is None or stalled_after is None else (stalled_after - stalled) / elapsed
+        block = self._block(times, reading)
         self.expected_seconds = machine.now() - begin
+        return block
+
+    def _block(self, times: list[int], reading: _Reading) -> Block:
         per_sample = statistics.median(times) / (self._group * self.contestant.samples_per_call * NANOSECONDS)
-        return Block(per_sample, len(times) * self._group, stalled_share, busy_share)
+        return Block(per_sample, len(times) * self._group, reading.stalled_share(), reading.busy_share())
+
+
+class _Reading:
+    """What the machine says at the beginning of a block, and how far it went on since."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._stalled = machine.stalled_seconds()
+        self._busy = machine.process_seconds()
+        self._start_ns = machine.clock_ns()
+
+    def elapsed(self) -> float:
+        return (self._machine.clock_ns() - self._start_ns) / NANOSECONDS
+
+    def busy_share(self) -> float:
+        return (self._machine.process_seconds() - self._busy) / self.elapsed()
+
+    def stalled_share(self) -> float | None:
+        stalled = self._machine.stalled_seconds()
+        if stalled is None or self._stalled is None:
+            return None
+        return (stalled - self._stalled) / self.elapsed()

@@ -20,11 +20,14 @@ class RaceLimits:
 
     Args:
         most_rounds: Rounds.
-        deadline: Moment in seconds of ``machine.now()``.
+        end: Moment, in seconds of ``machine.now()``, before which the last round must be over.
+        deadline: Moment before which the first call of a contestant must begin; ``None`` for no such moment. Without
+            the first calls of all there is nothing to compare, so ``end`` does not hold for them.
     """
 
     most_rounds: int
-    deadline: float
+    end: float
+    deadline: float | None = None
 
 
 class Race:
@@ -62,13 +65,18 @@ class Race:
         Args:
             limits: When to end at the latest.
         """
+        first: dict[str, Block] = {}
         for key, runner in self._runners.items():
-            if self._machine.now() < limits.deadline:
-                self._attempt(key, runner.warm_up)
+            if limits.deadline is not None and self._machine.now() >= limits.deadline:
+                return
+            block = self._attempt(key, runner.warm_up)
+            if block is not None:
+                first[key] = block
+        self._add_to_duels(first)
         for _ in range(limits.most_rounds):
             keys = self._keys_of_open_duels()
             expected = sum(self._runners[key].expected_seconds for key in keys)
-            if not keys or self._machine.now() + expected >= limits.deadline:
+            if not keys or self._machine.now() + expected >= limits.end:
                 return
             self._run_round(keys)
             self._drop_losers()
@@ -80,6 +88,9 @@ class Race:
             block = self._attempt(key, self._runners[key].run)
             if block is not None:
                 blocks[key] = block
+        self._add_to_duels(blocks)
+
+    def _add_to_duels(self, blocks: Mapping[str, Block]) -> None:
         for duel in self._open_duels():
             if duel.candidate in blocks and duel.opponent in blocks:
                 duel.add(blocks[duel.candidate], blocks[duel.opponent])
