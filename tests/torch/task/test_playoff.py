@@ -12,7 +12,6 @@ from aitune.torch.task.playoff import Contestant, PlayoffConfig, compare, playof
 
 NO_INPUT = Sample((), {})
 ONE_THREAD = PlayoffConfig(num_threads=1)
-OPPOSITE = {"faster": "slower", "slower": "faster"}
 WILD = Noise(skew=0.1, drift=0.1, drift_seconds=0.3, burst_every=0.5, burst_seconds=0.3, burst_slowdown=8.0)
 
 
@@ -225,7 +224,6 @@ def test_a_deadline_before_the_first_pair_is_undecided():
     assert (result.verdict, result.pairs, result.confidence) == ("undecided", 0, 0.0)
     assert (result.low, result.high) == (0.001, 1000.0)
     assert "no pair of blocks fitted into 4.0 s" in result.reason
-    assert result.seconds < 5.1
 
 
 def test_the_first_long_calls_are_not_thrown_away():
@@ -284,12 +282,11 @@ def test_a_loser_against_the_baseline_is_dropped_early():
 
 
 def test_one_that_another_beats_is_not_measured_to_the_end():
-    results = race([1.012, 2.0], Noise(skew=0.05, drift=0.03))
+    results = race([1.03, 2.0], Noise(drift=0.1, drift_seconds=0.1))
     assert results[1].verdict == "faster"
     assert results[0].pairs == 12
-    assert results[0].verdict in ("tie", "undecided")
-    if results[0].verdict == "undecided":
-        assert "not measured further, as c1 is faster" in results[0].reason
+    assert results[0].verdict == "undecided"
+    assert "not measured further, as c1 is faster" in results[0].reason
 
 
 def test_among_four_the_two_best_are_compared():
@@ -369,7 +366,6 @@ def test_settings_out_of_range_are_named(settings):
 
 def test_the_number_of_threads_is_torchs_unless_given():
     assert PlayoffConfig().threads == torch.get_num_threads()
-    assert PlayoffConfig(pause_seconds=0.123).pause == 0.123
 
 
 def test_inputs_that_a_contestant_changes_are_copied():
