@@ -90,7 +90,7 @@ class _Display:
 
     def show(self, event: Event) -> None:
         # A redraw while calls are timed would steal time from them.
-        self._clock.paused = isinstance(event, CandidateStage) and event.stage in _TIMED_STAGES
+        self._clock.pause(isinstance(event, CandidateStage) and event.stage in _TIMED_STAGES)
         if isinstance(event, RunStarted):
             self._say(f"recording {', '.join(event.modules)}")
         elif isinstance(event, SampleRecorded):
@@ -144,7 +144,8 @@ class _Clock:
         self._progress = progress
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="aitune-progress", daemon=True)
-        self.paused = False
+        self._drawing = threading.Lock()
+        self._paused = False
 
     def start(self) -> None:
         self._thread.start()
@@ -153,7 +154,13 @@ class _Clock:
         self._stopped.set()
         self._thread.join()
 
+    def pause(self, paused: bool) -> None:
+        """Stop or go on; once this returns with ``True`` no redraw is under way."""
+        with self._drawing:
+            self._paused = paused
+
     def _run(self) -> None:
         while not self._stopped.wait(_SECONDS_BETWEEN_FRAMES):
-            if not self.paused:
-                self._progress.refresh()
+            with self._drawing:
+                if not self._paused:
+                    self._progress.refresh()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from aitune.torch.backend.registry import find_cpp_compiler
 from aitune.units import get_metric
 
 BACKEND_PACKAGES = (
@@ -104,7 +103,7 @@ def gather_environment() -> Environment:
         torch=str(torch.__version__),
         packages=installed_versions(BACKEND_PACKAGES),
         accelerators=_accelerators(),
-        compiler=find_compiler(),
+        compiler=find_cpp_compiler(),
     )
 
 
@@ -121,12 +120,6 @@ def installed_versions(distributions: tuple[str, ...]) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def find_compiler() -> str | None:
-    """Return the path of the C++ compiler that torch Inductor would use; ``None`` when there is none."""
-    default = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
-    return shutil.which(os.environ.get("CXX") or default)
 
 
 def inspect_cache_folder(path: Path) -> CacheFolder:

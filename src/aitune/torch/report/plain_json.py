@@ -24,7 +24,7 @@ def to_text(value: Any) -> str:
     Args:
         value: Anything made of dataclasses, mappings, sequences and plain values.
     """
-    return json.dumps(_to_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(_to_plain(value), indent=2, allow_nan=False)
 
 
 def from_text(text: str | bytes) -> Any:
@@ -82,6 +82,6 @@ def _from_plain(value: Any) -> Any:
         return [_from_plain(item) for item in value]
     if isinstance(value, dict):
         if set(value) == {_FLOAT}:
-            return float(value[_FLOAT])
+            return float(str(value[_FLOAT]))
         return {key[1:] if key.startswith("$") else key: _from_plain(item) for key, item in value.items()}
     return value

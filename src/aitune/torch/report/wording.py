@@ -26,12 +26,12 @@ def winner_of(graph: GraphReport) -> CandidateOutcome | None:
 
 
 def comparison_with_baseline(graph: GraphReport, outcome: CandidateOutcome) -> PairedComparison | None:
-    """Return the last paired comparison of a candidate with the original module, if there was one."""
+    """Return the paired comparison of a candidate with the original module, if there was one."""
     baseline = baseline_of(graph)
     if baseline is None:
         return None
     pair = (outcome.key, baseline.key)
-    return next((c for c in reversed(graph.comparisons) if (c.candidate, c.opponent) == pair), None)
+    return next((c for c in graph.comparisons if (c.candidate, c.opponent) == pair), None)
 
 
 def best_measurement(outcome: CandidateOutcome) -> BatchMeasurement | None:

@@ -1,0 +1,114 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from aitune.exceptions import AITuneUserInputError
+from aitune.torch.report.table import graph_table
+from aitune.torch.report.tune_report import TuneReport
+from aitune.torch.task.outcome import BatchMeasurement, GraphReport
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_no_line_is_longer_than_the_width_and_all_is_plain_text(report: TuneReport, width: int) -> None:
+    table = report.table(width)
+    assert max(len(line) for line in table.splitlines()) <= width
+    assert table.isascii()
+    assert "\x1b" not in table
+
+
+def test_a_width_without_room_for_the_columns_is_refused(report: TuneReport) -> None:
+    with pytest.raises(AITuneUserInputError, match=r"at least 80.*got 79"):
+        report.table(79)
+
+
+def test_the_baseline_comes_first_then_the_candidates_in_their_order(graph: GraphReport) -> None:
+    turned = replace(graph, outcomes=(*graph.outcomes[1:], graph.outcomes[0]))
+    table = graph_table(turned, 120)
+    names = ["original module", "ONNX Runtime", "Inductor JIT", "OpenVINO f32", "TensorRT", "Inductor AOT"]
+    places = [table.index(f"\n{name}") for name in names]
+    assert places == sorted(places)
+
+
+def test_the_figures_of_each_row(graph: GraphReport) -> None:
+    table = graph_table(graph, 160)
+    assert re.search(r"original module +- +reference +250\.0 +400\.0 +1\.00 +baseline", table)
+    assert re.search(r"ONNX Runtime +2\.5 +2\.5e-07 +500\.0 +800\.0 +1\.97 \[1\.91, 2\.03\] +CHOSEN; faster", table)
+    assert re.search(r"Inductor JIT +20\.0 +1\.0e-07 +200\.0 +200\.0 +~0\.50 +measured, not compared", table)
+    assert re.search(r"OpenVINO f32 +2\.0 +NO 2\.0e-01 +- +- +- +rejected: value differs", table)
+    assert re.search(r"TensorRT +- +- +- +- +- +unavailable: tensorrt", table)
+    assert re.search(r"Inductor AOT +- +- +- +- +- +failed in build: no such", table)
+    assert re.search(r"batch 1 +batch 8", table)
+    assert "samples/s" in table
+
+
+def test_a_missing_backend_comes_with_the_command_that_installs_it(graph: GraphReport) -> None:
+    assert 'run: pip install "aitune-open[tensorrt]"' in graph_table(graph, 200)
+
+
+def test_brackets_in_a_text_are_shown_as_they_are(graph: GraphReport) -> None:
+    # rich takes [tensorrt] for a style and would swallow it.
+    odd = replace(graph.outcomes[1], description="ORT [bold]int8[/bold] :smile:")
+    table = graph_table(replace(graph, outcomes=(graph.outcomes[0], odd)), 200)
+    assert "ORT [bold]int8[/bold]" in table
+    assert ":smile:" in table
+
+
+def test_a_long_reason_is_wrapped_and_cut_with_a_hint(graph: GraphReport) -> None:
+    assert 300 < graph_table(graph, 120).count("x") < 600
+    assert "xxx... (the rest is in the JSON report)" in graph_table(graph, 700)
+
+
+def test_the_winner_why_and_the_warnings_come_after_the_table(graph: GraphReport) -> None:
+    text = unwrapped(graph_table(graph, 120))
+    chosen = text.index("Chosen: ONNX Runtime, 1.97 [1.91, 2.03] times the original's speed: faster than the original")
+    assert text.index("Inductor AOT") < chosen < text.index("Warning: batch size 64 ran out of memory")
+    assert "~ from the first measurement alone" in text
+
+
+def test_the_mark_of_first_measurements_is_explained_only_where_it_is_used(graph: GraphReport) -> None:
+    assert "~" not in graph_table(replace(graph, outcomes=graph.outcomes[:2]), 120)
+
+
+def test_nothing_chosen_is_said(graph: GraphReport) -> None:
+    text = graph_table(replace(graph, winner=None, reason="dry run"), 120)
+    assert "Chosen: nothing chosen: dry run" in text
+    assert "CHOSEN" not in text
+
+
+def test_the_original_that_wins_has_no_speed_up(graph: GraphReport) -> None:
+    text = graph_table(replace(graph, winner="baseline", reason="nothing was faster"), 120)
+    assert "Chosen: original module: nothing was faster" in text
+
+
+def test_many_batch_sizes_go_into_tables_of_their_own(graph: GraphReport) -> None:
+    sizes = [2**power for power in range(9)]
+    measurements = tuple(BatchMeasurement(size, 1.0, 1.0, 1.0, 1.0, 1.0, 9) for size in sizes)
+    outcomes = tuple(replace(outcome, measurements=measurements) for outcome in graph.outcomes[:2])
+    table = graph_table(replace(graph, outcomes=outcomes), 120)
+    assert max(len(line) for line in table.splitlines()) <= 120
+    headings = re.findall(r"batch (\d+)", table.split("Chosen")[0].split("Warning")[0])
+    assert [int(size) for size in headings if size != "0"] == sizes
+    assert table.count("256,000.0") == 2
+
+
+def test_a_graph_without_outcomes_still_says_why(graph: GraphReport) -> None:
+    table = graph_table(replace(graph, outcomes=(), comparisons=(), winner=None, reason="dry run"), 120)
+    assert "nothing chosen: dry run" in table
+
+
+def test_the_report_names_machine_modules_and_warnings(report: TuneReport) -> None:
+    text = unwrapped(report.table())
+    for part in (
+        "Some Processor; 4 cores, 2 threads; 8.0 GiB; Python 3.11.7; torch 2.13.0, onnxruntime 1.32.0",
+        "Module 'encoder': tuned",
+        "Graph 'graph0' (31.5 s)",
+        "Module 'head': not called: the function never called it",
+        "Warning: the clock was disturbed",
+        "Total: 40.2 s",
+    ):
+        assert part in text
