@@ -37,6 +37,7 @@ class ExportedGraph:
         flat_module: The module that was exported; it calls the original one.
         example: The input tensors it was exported from, none of them shared with another.
         equal_symbols: Groups of symbols that the module needs to be equal.
+        mutations: Names of the buffers, parameters and inputs that the forward changes.
         seconds: Time that the export took.
     """
 
@@ -44,18 +45,8 @@ class ExportedGraph:
     flat_module: FlatModule
     example: tuple[torch.Tensor, ...]
     equal_symbols: SymbolGroups
+    mutations: tuple[str, ...]
     seconds: float
-
-    @property
-    def mutations(self) -> tuple[str, ...]:
-        """Names of the buffers, parameters and inputs that the forward changes."""
-        signature = self.program.graph_signature
-        changed = [
-            *signature.buffers_to_mutate.values(),
-            *getattr(signature, "parameters_to_mutate", {}).values(),
-            *signature.user_inputs_to_mutate.values(),
-        ]
-        return tuple(dict.fromkeys(name.removeprefix("module.") for name in changed))
 
 
 class _SharedExports:
@@ -173,7 +164,27 @@ def _export(
         if any(varying[name].min < 2 for name in unnamed):
             program = _torch_export(flat_module, example, graph_spec, _dimensions(varying, equal, set()))
     _require_dynamic(program, graph_spec, _bounds(varying, equal))
-    return ExportedGraph(program, flat_module, example, equal, time.perf_counter() - started)
+    return ExportedGraph(program, flat_module, example, equal, _mutations(program), time.perf_counter() - started)
+
+
+def _mutations(program: torch.export.ExportedProgram) -> tuple[str, ...]:
+    """Name what the program changes. Its signature says so only after its in-place operators were taken apart."""
+    if not any(_writes(node) for node in program.graph.nodes):
+        return ()
+    signature = program.run_decompositions({}).graph_signature
+    changed = [
+        *signature.buffers_to_mutate.values(),
+        *getattr(signature, "parameters_to_mutate", {}).values(),
+        *signature.user_inputs_to_mutate.values(),
+    ]
+    return tuple(dict.fromkeys(name.removeprefix("module.") for name in changed))
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(
+        argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
+    )
 
 
 def _dimensions(varying: Mapping[str, Symbol], equal: SymbolGroups, unnamed: set[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from aitune.torch.module.sample import Sample
 
 PACKAGE_FILE = "model.pt2"
 _MODEL_NAME = "model"
+_ONE_RUNNER = 1
 _CPU_INDEX = -1
 """What the loader calls a CPU; any other index fails there."""
 
@@ -35,18 +37,16 @@ class TorchInductorAotBackendConfig(BackendConfig):
     Args:
         inductor_configs: Settings of Inductor by name, over the ones chosen here.
         freezing: Whether weights become constants of the library, laid out for the kernels; ``None``: on a CPU.
-        num_runners: Calls that can run at the same time; further ones wait.
     """
 
     inductor_configs: dict[str, Any] = field(default_factory=dict)
     freezing: bool | None = None
-    num_runners: int = 1
 
 
 class TorchInductorAotBackend(ArtifactBackend):
     """Compiles a graph to a library with AOTInductor.
 
-    Calls may come from several threads; as many run at once as the configuration says.
+    Calls may come from several threads; they run one after the other, each on all of torch's threads.
 
     Args:
         config: Settings; ``None`` takes the defaults.
@@ -59,6 +59,7 @@ class TorchInductorAotBackend(ArtifactBackend):
     def __init__(self, config: TorchInductorAotBackendConfig | None = None) -> None:
         super().__init__(config)
         self._loader: Any = None
+        self._lock = threading.Lock()
 
     def can_run(self, module: torch.nn.Module, graph_spec: GraphSpec, device: torch.device) -> str | None:
         """Say why the graph cannot be run here; ``None`` when it can be tried."""
@@ -93,9 +94,7 @@ class TorchInductorAotBackend(ArtifactBackend):
             raise ArtifactError(f"{self.describe()}: its file {path} is missing; build it again")
         try:
             # The C++ loader itself: torch._inductor's own function imports all of Inductor to call it.
-            self._loader = torch._C._aoti.AOTIModelPackageLoader(
-                str(path), _MODEL_NAME, False, self.config.num_runners, index
-            )
+            self._loader = torch._C._aoti.AOTIModelPackageLoader(str(path), _MODEL_NAME, False, _ONE_RUNNER, index)
         except RuntimeError as error:
             raise BuildError(f"torch cannot load {path}: {error}", backend=self.describe()) from error
 
@@ -119,5 +118,8 @@ class TorchInductorAotBackend(ArtifactBackend):
                 graph: the library does not check them.
         """
         # The library computes addresses from the sizes alone, as if every input were contiguous.
-        outputs = self._loader.boxed_run([tensor.detach().contiguous() for tensor in tensors])
+        inputs = [tensor.detach().contiguous() for tensor in tensors]
+        # The loader waits for a free runner with the interpreter's lock held, which the running call needs to end.
+        with self._lock:
+            outputs = self._loader.boxed_run(inputs)
         return self.graph_spec.make_output(outputs)
