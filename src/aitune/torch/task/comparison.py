@@ -18,10 +18,6 @@ from aitune.torch.task.outcome import OutputAgreement, Rejection
 from aitune.torch.task.structure import find_structure_difference, tensors_with_locators
 from aitune.torch.task.tolerance import Tolerance, tolerance_for
 
-# A row whose values cancel to almost nothing carries the rounding of values of the usual size, so its norm counts as
-# at least this share of the usual size of one element.
-_SMALLEST_SCALE_SHARE = 0.1
-
 # The limit where a budget sets none; finite, because outcomes are written as JSON, which knows no infinity.
 _NO_LIMIT = sys.float_info.max
 
@@ -275,8 +271,9 @@ def measure(
 ) -> Figures:
     """Compute how far a tensor is from a reference of the same shape.
 
-    A norm below a tenth of the usual size of one element counts as that: values that cancel carry the rounding of
-    what was cancelled. Where reference and usual size are zero, the figures are absolute errors.
+    A norm below the usual size of one element counts as that: the output of a scoring head may be near zero for one
+    row because large values cancel, and carries their rounding. Where reference and usual size are zero, the figures
+    are absolute errors.
 
     Args:
         reference: What is right.
@@ -294,10 +291,8 @@ def measure(
     # Divided by the largest value first, so that squares neither overflow nor vanish.
     unit = rows.abs().max().item() or 1.0
     rows, error = rows / unit, error / unit
-    if expectation.scale is not None:
-        smallest = _SMALLEST_SCALE_SHARE * expectation.scale / unit
-    else:
-        smallest = _SMALLEST_SCALE_SHARE * rows.square().mean().sqrt().item()
+    own_size = rows.square().mean().sqrt().item()
+    smallest = own_size if expectation.scale is None else expectation.scale / unit
     zero = smallest if smallest > 0.0 else 1.0 / unit
     row_l2 = error.norm(dim=1) / _at_least(rows.norm(dim=1), smallest, zero)
     row_max = error.abs().amax(dim=1) / _at_least(rows.abs().amax(dim=1), smallest, zero)

@@ -16,8 +16,8 @@ from aitune.torch.task.structure import clone_tensors, tensors_with_locators
 # Above this many parameters (4 bytes each: 1 GB) the float64 copy, twice that, is not made.
 DEFAULT_MAX_FLOAT64_PARAMETERS = 250_000_000
 
-# Runs with weights and inputs changed by about their rounding, to see which integers hang on it.
-_NUM_PERTURBED_RUNS = 6
+# Pairs of runs with weights and inputs changed by about their rounding, to see which integers hang on it.
+_NUM_PERTURBED_PAIRS = 4
 
 # Size of that change in steps of the dtype: rounding adds up over the layers of a module.
 _PERTURBATION_STEPS = {torch.float32: 4.0}
@@ -69,8 +69,6 @@ class Float64Copy:
     ) -> Iterator[list[list[torch.Tensor]]]:
         """Run calls with weights and inputs changed by about their rounding; yield the output tensors of all calls.
 
-        The weights of this copy stay changed, so this comes last.
-
         Args:
             calls: Calls of the original module.
             dtype: Precision of the original module.
@@ -80,19 +78,18 @@ class Float64Copy:
             Float64Unavailable: The module does not run in float64.
         """
         step = torch.finfo(dtype).eps * _PERTURBATION_STEPS.get(dtype, 1.0)
-        generator = torch.Generator().manual_seed(seed)
-
-        def changed(tensor: torch.Tensor) -> torch.Tensor:
-            if not tensor.is_floating_point():
-                return tensor
-            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device)
-            return tensor * (1.0 + step * noise)
-
-        for _ in range(_NUM_PERTURBED_RUNS):
-            with torch.no_grad():
-                for parameter in self._module.parameters():
-                    parameter.copy_(changed(parameter))
-            yield [self._run(Sample(*pytree.tree_map_only(torch.Tensor, changed, to_float64(call)))) for call in calls]
+        for number in range(_NUM_PERTURBED_PAIRS):
+            # Both signs of one change, so that a tie falls once to either side.
+            for sign in (1.0, -1.0):
+                perturbation = _Perturbation(sign * step, seed + number)
+                with torch.no_grad():
+                    for parameter in self._module.parameters():
+                        parameter.mul_(perturbation.factor(parameter))
+                yield [self._run(_changed(call, perturbation)) for call in calls]
+                perturbation = _Perturbation(sign * step, seed + number)
+                with torch.no_grad():
+                    for parameter in self._module.parameters():
+                        parameter.div_(perturbation.factor(parameter))
 
     def _run(self, call: Sample) -> list[torch.Tensor]:
         try:
@@ -101,6 +98,26 @@ class Float64Copy:
         except Exception as error:
             raise Float64Unavailable(f"the module does not run in float64: {type(error).__name__}: {error}") from error
         return [tensor for _, tensor in tensors_with_locators(output)]
+
+
+class _Perturbation:
+    """A repeatable stream of factors close to one."""
+
+    def __init__(self, step: float, seed: int) -> None:
+        self._step = step
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def factor(self, tensor: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn(tensor.shape, generator=self._generator, dtype=torch.float64).to(tensor.device)
+        return 1.0 + self._step * noise
+
+
+def _changed(call: Sample, perturbation: _Perturbation) -> Sample:
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor * perturbation.factor(tensor) if tensor.is_floating_point() else tensor
+
+    args, kwargs = pytree.tree_map_only(torch.Tensor, changed, to_float64(call))
+    return Sample(args, kwargs)
 
 
 class Float64Unavailable(Exception):  # noqa: N818 - not an error of the user: eager is the reference then

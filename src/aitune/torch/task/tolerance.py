@@ -36,11 +36,15 @@ class Tolerance:
         return self.floor if noise is None else max(self.noise_factor * noise, self.floor)
 
 
+# Measured on honest candidates (ONNX Runtime, OpenVINO in float32, Inductor; CNN, MLP, LSTM, transformer): relative L2
+# up to 0.2 of what is allowed, and the largest error over the largest value up to 2.6 times the relative L2 (1.8 times
+# for half precisions). Where all values are of one size and errors are normal, that ratio reaches 6 in a million
+# elements, so 10 leaves room; half precisions are allowed less of their noise to begin with, and get 5.
 _FLOAT64 = Tolerance(floor=1e-11, noise_factor=10.0, max_noise=1e-9, peak_factor=10.0)
 _FLOAT32 = Tolerance(floor=1e-5, noise_factor=10.0, max_noise=1e-4, peak_factor=10.0)
-_FLOAT16 = Tolerance(floor=1e-3, noise_factor=3.0, max_noise=1e-2, peak_factor=10.0)
-_BFLOAT16 = Tolerance(floor=5e-3, noise_factor=3.0, max_noise=5e-2, peak_factor=10.0)
-_FLOAT8 = Tolerance(floor=5e-2, noise_factor=3.0, max_noise=2e-1, peak_factor=10.0)
+_FLOAT16 = Tolerance(floor=1e-3, noise_factor=3.0, max_noise=1e-2, peak_factor=5.0)
+_BFLOAT16 = Tolerance(floor=5e-3, noise_factor=3.0, max_noise=5e-2, peak_factor=5.0)
+_FLOAT8 = Tolerance(floor=5e-2, noise_factor=3.0, max_noise=2e-1, peak_factor=5.0)
 
 # From the finest to the coarsest.
 _BY_DTYPE: dict[torch.dtype, Tolerance] = {

@@ -57,14 +57,15 @@ class ValueRule:
         dtype = tensors[0].dtype
         if not filled:
             return cls("choice", torch.zeros(1, dtype=dtype))
-        distinct = torch.unique(torch.cat([tensor.reshape(-1) for tensor in filled]).cpu())
+        flat = torch.cat([tensor.reshape(-1) for tensor in filled]).cpu()
         is_number = dtype.is_floating_point or dtype.is_complex
-        if dtype.is_complex or (is_number and len(distinct) > 2):
-            parts = torch.cat([_real_parts(tensor).reshape(-1) for tensor in filled]).to(torch.float64)
+        distinct = _two_values(flat) if is_number else torch.unique(flat)
+        if distinct is None:
+            parts = _real_parts(flat).to(torch.float64)
             parts = parts[parts.isfinite()]
             deviation = parts.std(correction=0).item() if len(parts) else 0.0
             low, high = (parts.min().item(), parts.max().item()) if len(parts) else (0.0, 0.0)
-            return cls("continuous", distinct[:0], low, high, deviation)
+            return cls("continuous", flat[:0], low, high, deviation)
         if dtype is torch.bool:
             distinct = torch.tensor([False, True])
         elif not is_number and distinct.tolist() == [1] and _is_called_mask(spec):
@@ -114,19 +115,39 @@ class ValueRule:
     def _add_noise(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         parts = _real_parts(tensor)
         noise = torch.randn(parts.shape, generator=generator, dtype=torch.float64).to(parts.device)
-        # Clamped to what was seen, so that pixels stay pixels and probabilities stay probabilities.
-        noisy = (parts.to(torch.float64) + _NOISE_SHARE * self.deviation * noise).clamp(self.low, self.high)
+        noisy = parts.to(torch.float64) + _NOISE_SHARE * self.deviation * noise
+        # Reflected into the range that was seen, so that pixels stay pixels and probabilities stay probabilities.
+        noisy = torch.where(noisy < self.low, 2 * self.low - noisy, noisy)
+        noisy = torch.where(noisy > self.high, 2 * self.high - noisy, noisy).clamp(self.low, self.high)
         noisy = noisy.where(parts.isfinite(), parts.to(torch.float64)).to(parts.dtype)
         return torch.view_as_complex(noisy.contiguous()) if tensor.is_complex() else noisy
 
     def _redraw(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         if len(self.choices) < 2:
             return tensor
-        drawn = self.choices[torch.randint(len(self.choices), tensor.shape, generator=generator)]
+        if self.kind == "binary":
+            one, other = self.choices.to(tensor.device)
+            drawn = torch.where(tensor == one, other, one)
+        else:
+            drawn = self.choices[torch.randint(len(self.choices), tensor.shape, generator=generator)]
         chosen = torch.rand(tensor.shape, generator=generator) < _REDRAWN_SHARE
         if not chosen.any():
             chosen.reshape(-1)[int(torch.randint(tensor.numel(), (1,), generator=generator))] = True
         return tensor.where(~chosen.to(tensor.device), drawn.to(tensor.device))
+
+
+def _two_values(flat: torch.Tensor) -> torch.Tensor | None:
+    """Return the values that occur, smallest first, if there are at most two of them; without sorting all."""
+    if flat.is_complex():
+        return None
+    first = flat[0]
+    others = flat[flat != first]
+    if len(others) == 0:
+        return flat[:1]
+    second = others[0]
+    if (others != second).any():
+        return None
+    return torch.stack([first, second] if bool(first < second) else [second, first])
 
 
 def _real_parts(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,267 @@
+import threading
+
+import pytest
+import torch
+from correctness_models import references_of, seeded, tagger_references
+from torch import nn
+
+from aitune.exceptions import AITuneUserInputError
+from aitune.testing.graphs import call, record_graph
+from aitune.torch.task.reference import make_references
+from aitune.torch.task.structure import tensors_with_locators
+
+
+def batches(*sizes, width=6):
+    generator = torch.Generator().manual_seed(2)
+    return [call(torch.randn(size, width, generator=generator)) for size in sizes]
+
+
+def test_every_call_has_the_original_output():
+    module, references = tagger_references()
+    (note,) = references.notes
+    assert note.startswith("corner batch0=1, dim0=4, dim1=9 was not compared: the original does not run on it (Runtime")
+    for reference in references.calls:
+        expected = tensors_with_locators(module(*reference.call.args, **reference.call.kwargs))
+        got = tensors_with_locators(reference.output)
+        assert all(torch.equal(a, b) for (_, a), (_, b) in zip(expected, got, strict=True)), reference.where
+        assert len(reference.expectations) == len(got) == 4
+
+
+def test_the_noise_is_that_of_the_dtype():
+    _, references = tagger_references()
+    noises = [expectation.noise for expectation in references.calls[0].expectations]
+    assert all(1e-9 < noise < 3e-6 for noise in (noises[0], noises[2]))
+    assert noises[1] is noises[3] is None
+    assert references.calls[0].expectations[0].exact.dtype is torch.float64
+
+
+def test_the_module_and_the_samples_are_as_before():
+    module = seeded(lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)))
+    module.train()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    graph_spec, data = record_graph(seeded(lambda: nn.Linear(6, 4)), batches(2, 4))
+    inputs = [sample.args[0].clone() for sample in data]
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    references = make_references(module, graph_spec, data)
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert all(tensor.dtype is before[name].dtype for name, tensor in module.state_dict().items())
+    assert all(torch.equal(a, b.args[0]) for a, b in zip(inputs, data, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert module.training
+    assert any("changes the buffer" in note for note in references.notes)
+
+
+def test_a_random_forward_is_recognised():
+    module = nn.Dropout(0.5).train()
+    references = references_of(module, batches(2, 4))
+    assert references.is_random
+    assert "values not comparable: forward is random" in references.notes
+    assert not references.rows
+
+
+def test_only_the_random_outputs_are_not_compared():
+    class Sampler(nn.Module):
+        def forward(self, x):
+            return {"mean": x * 2, "sample": x * 2 + torch.randn_like(x)}
+
+    references = references_of(Sampler(), batches(2, 4))
+    assert [expectation.is_random for expectation in references.calls[0].expectations] == [False, True]
+    assert "values not comparable: forward is random (in sample)" in references.notes
+
+
+def test_a_forward_that_modifies_its_inputs_is_recognised():
+    class Adds(nn.Module):
+        def forward(self, x, y):
+            return x.add_(1) + y
+
+    references = references_of(Adds(), [call(*(sample.args * 2)) for sample in batches(2, 4)])
+    assert references.modifies_inputs
+    first = references.calls[0]
+    assert torch.equal(first.inputs_after[0], first.call.args[0] + 1)
+    assert first.inputs_after[1] is None
+
+
+def test_an_output_that_shares_memory_with_an_input_is_recognised():
+    class View(nn.Module):
+        def forward(self, x):
+            return x.view(-1), x + 1
+
+    class Whole(nn.Module):
+        def forward(self, x):
+            return x
+
+    assert references_of(View(), batches(3)).calls[0].shares_input == (True, False)
+    assert references_of(Whole(), batches(3)).calls[0].shares_input == (True,)
+
+
+class Uncopyable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 2)
+        self.lock = threading.Lock()
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+class SharesItself(Uncopyable):
+    def __deepcopy__(self, memo):
+        return self
+
+
+class OnlyFloat32(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 2)
+
+    def forward(self, x):
+        if x.dtype is torch.float64:
+            raise TypeError("float32 only")
+        return self.linear(x)
+
+
+class BranchesOnDtype(OnlyFloat32):
+    def forward(self, x):
+        return self.linear(x) * (2 if x.dtype is torch.float64 else 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Uncopyable, "cannot be copied"),
+        (SharesItself, "shares weights"),
+        (OnlyFloat32, "does not run in float64: TypeError: float32 only"),
+        (BranchesOnDtype, "more than rounding explains"),
+    ],
+)
+def test_without_a_usable_float64_run_eager_is_the_reference(make, said):
+    module = seeded(make)
+    references = references_of(module, batches(2, 4))
+    assert any(said in note and "own output is the reference" in note for note in references.notes)
+    (expectation,) = references.calls[0].expectations
+    assert expectation.exact is None
+    assert expectation.noise is None
+    assert module.linear.weight.dtype is torch.float32
+
+
+def test_a_large_module_gets_no_float64_copy():
+    references = references_of(seeded(lambda: nn.Linear(6, 2)), batches(2, 4), max_float64_parameters=13)
+    assert any("has 14 parameters" in note for note in references.notes)
+
+
+@pytest.mark.parametrize(("dtype", "low", "high"), [(torch.bfloat16, 1e-4, 3e-2), (torch.float16, 1e-5, 4e-3)])
+def test_half_modules_have_their_own_noise(dtype, low, high):
+    module = seeded(lambda: nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3))).to(dtype)
+    references = references_of(module, [call(sample.args[0].to(dtype)) for sample in batches(2, 4)])
+    assert low < references.calls[0].expectations[0].noise < high
+
+
+def test_a_float32_output_of_a_half_module_is_judged_by_the_noise_of_the_half():
+    class Widens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3))
+
+        def forward(self, x):
+            return self.layers(x).float()
+
+    module = seeded(Widens).bfloat16()
+    references = references_of(module, [call(sample.args[0].bfloat16()) for sample in batches(2, 4)])
+    (expectation,) = references.calls[0].expectations
+    assert expectation.noise > 1e-4
+    assert expectation.tolerance.floor == 5e-3
+
+
+def test_an_argmax_tie_allows_both_and_a_clear_one_only_itself():
+    class Best(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_parameter("weight", nn.Parameter(torch.randn(4, 6)))
+            with torch.no_grad():
+                # Two classes that only rounding tells apart.
+                self.weight[2] = self.weight[1]
+
+        def forward(self, x):
+            return (x @ self.weight.T).argmax(-1)
+
+    references = references_of(seeded(Best), batches(8, 32))
+    tied = clear = 0
+    for reference in references.calls:
+        others = torch.stack([reference.output, *reference.expectations[0].alternatives])
+        for column in others.T:
+            seen = set(column.tolist())
+            assert seen in ({0}, {3}, {1, 2}, {1}, {2})
+            tied += seen == {1, 2}
+            clear += seen in ({0}, {3})
+    assert tied >= 10
+    assert clear >= 10
+
+
+def test_rows_are_picked_where_the_original_keeps_them_apart():
+    _, references = tagger_references()
+    assert [row.row for row in references.rows] == [0, 2]
+    assert all(row.call.args[0].shape[0] == 1 for row in references.rows)
+
+
+def test_rows_that_influence_each_other_are_left_out_with_a_note():
+    class Centers(nn.Module):
+        def forward(self, x):
+            return x - x.mean(0)
+
+    references = references_of(Centers(), batches(1, 4))
+    assert not references.rows
+    assert any("rows of a batch influence each other" in note for note in references.notes)
+
+
+def test_a_state_that_changes_the_answer_is_recorded_as_a_sequence():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return x + self.calls
+
+    module = Counts()
+    references = references_of(module, batches(2, 4))
+    first = references.calls[0]
+    # The module was called when the graph was recorded; references start from the state that it was given in.
+    start = first.output - first.call.args[0]
+    assert torch.equal(references.sequence[2] - first.call.args[0], start + 2)
+    assert any("changes the buffer calls" in note for note in references.notes)
+
+
+def test_the_original_failing_on_a_sample_is_an_error_with_its_cause():
+    graph_spec, data = record_graph(seeded(lambda: nn.Linear(6, 2)), batches(2, 4))
+    with pytest.raises(AITuneUserInputError, match="original Linear fails on sample 0: RuntimeError") as caught:
+        make_references(nn.Linear(5, 2), graph_spec, data)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_the_original_refusing_a_made_up_call_is_a_note():
+    class EvenOnly(nn.Module):
+        def forward(self, x):
+            if x.shape[0] % 2:
+                raise ValueError("even batches only")
+            return x * 2
+
+    references = references_of(EvenOnly(), batches(2, 8))
+    assert any("corner batch0=5 was not compared" in note and "even batches only" in note for note in references.notes)
+    assert all(reference.output.shape[0] % 2 == 0 for reference in references.calls)
+
+
+def test_a_forward_that_changes_a_parameter_is_an_error():
+    class Grows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(6))
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.weight.add_(1)
+            return x * self.weight
+
+    with pytest.raises(AITuneUserInputError, match="'weight' in place"):
+        references_of(Grows(), batches(2, 4))
