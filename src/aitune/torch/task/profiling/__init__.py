@@ -2,67 +2,78 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aitune.utils.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from aitune.torch.task.profiling.config import ProfilingConfig as ProfilingConfig
-    from aitune.torch.task.profiling.measuring import MeasuringStrategy as MeasuringStrategy
-    from aitune.torch.task.profiling.measuring import (
-        ModelExecutionTimeMeasuringStrategy as ModelExecutionTimeMeasuringStrategy,
-    )
-    from aitune.torch.task.profiling.measuring_stop import MeasuringStopStrategy as MeasuringStopStrategy
+    from aitune.torch.task.profiling.config import ProfilingConfig
+    from aitune.torch.task.profiling.measuring import MeasuringStrategy, ModelExecutionTimeMeasuringStrategy
     from aitune.torch.task.profiling.measuring_stop import (
-        NumStepsMeasuringStopStrategy as NumStepsMeasuringStopStrategy,
-    )
-    from aitune.torch.task.profiling.measuring_stop import (
-        PrecisionMeasuringStopStrategy as PrecisionMeasuringStopStrategy,
-    )
-    from aitune.torch.task.profiling.measuring_stop import (
-        StableWindowMeasuringStopStrategy as StableWindowMeasuringStopStrategy,
+        MeasuringStopStrategy,
+        NumStepsMeasuringStopStrategy,
+        PrecisionMeasuringStopStrategy,
+        StableWindowMeasuringStopStrategy,
     )
     from aitune.torch.task.profiling.profiling_stop import (
-        AllSamplesProfilingStopStrategy as AllSamplesProfilingStopStrategy,
+        AllSamplesProfilingStopStrategy,
+        ProfilingStopStrategy,
+        ThroughputSaturatedProfilingStopStrategy,
     )
-    from aitune.torch.task.profiling.profiling_stop import ProfilingStopStrategy as ProfilingStopStrategy
-    from aitune.torch.task.profiling.profiling_stop import (
-        ThroughputSaturatedProfilingStopStrategy as ThroughputSaturatedProfilingStopStrategy,
+    from aitune.torch.task.profiling.results import (
+        ProfilingResultEvent,
+        ProfilingResults,
+        ProfilingStatus,
+        get_throughput,
+        is_throughput_saturated,
     )
-    from aitune.torch.task.profiling.results import ProfilingResultEvent as ProfilingResultEvent
-    from aitune.torch.task.profiling.results import ProfilingResults as ProfilingResults
-    from aitune.torch.task.profiling.results import ProfilingStatus as ProfilingStatus
-    from aitune.torch.task.profiling.results import get_throughput as get_throughput
-    from aitune.torch.task.profiling.results import is_throughput_saturated as is_throughput_saturated
-    from aitune.torch.task.profiling.sweep import profile as profile
+    from aitune.torch.task.profiling.sweep import profile
 
-_HOMES = {
-    "ProfilingConfig": "config",
-    "MeasuringStrategy": "measuring",
-    "ModelExecutionTimeMeasuringStrategy": "measuring",
-    "MeasuringStopStrategy": "measuring_stop",
-    "NumStepsMeasuringStopStrategy": "measuring_stop",
-    "PrecisionMeasuringStopStrategy": "measuring_stop",
-    "StableWindowMeasuringStopStrategy": "measuring_stop",
-    "AllSamplesProfilingStopStrategy": "profiling_stop",
-    "ProfilingStopStrategy": "profiling_stop",
-    "ThroughputSaturatedProfilingStopStrategy": "profiling_stop",
-    "ProfilingResultEvent": "results",
-    "ProfilingResults": "results",
-    "ProfilingStatus": "results",
-    "get_throughput": "results",
-    "is_throughput_saturated": "results",
-    "profile": "sweep",
-}
+__all__ = [
+    "ProfilingConfig",
+    "MeasuringStrategy",
+    "ModelExecutionTimeMeasuringStrategy",
+    "MeasuringStopStrategy",
+    "NumStepsMeasuringStopStrategy",
+    "PrecisionMeasuringStopStrategy",
+    "StableWindowMeasuringStopStrategy",
+    "AllSamplesProfilingStopStrategy",
+    "ProfilingStopStrategy",
+    "ThroughputSaturatedProfilingStopStrategy",
+    "ProfilingResultEvent",
+    "ProfilingResults",
+    "ProfilingStatus",
+    "get_throughput",
+    "is_throughput_saturated",
+    "profile",
+]
 
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, _lazy = lazy_names(
+    __name__,
+    {
+        "config": ("ProfilingConfig",),
+        "measuring": (
+            "MeasuringStrategy",
+            "ModelExecutionTimeMeasuringStrategy",
+        ),
+        "measuring_stop": (
+            "MeasuringStopStrategy",
+            "NumStepsMeasuringStopStrategy",
+            "PrecisionMeasuringStopStrategy",
+            "StableWindowMeasuringStopStrategy",
+        ),
+        "profiling_stop": (
+            "AllSamplesProfilingStopStrategy",
+            "ProfilingStopStrategy",
+            "ThroughputSaturatedProfilingStopStrategy",
+        ),
+        "results": (
+            "ProfilingResultEvent",
+            "ProfilingResults",
+            "ProfilingStatus",
+            "get_throughput",
+            "is_throughput_saturated",
+        ),
+        "sweep": ("profile",),
+    },
+)
