@@ -1,4 +1,4 @@
-"""Modules and backends for tests of whole tuning runs: the original sleeps, so which one is faster is never in doubt."""
+"""Modules and backends for tests of whole runs: the original sleeps, so which one is faster is never in doubt."""
 
 from __future__ import annotations
 
