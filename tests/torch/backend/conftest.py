@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,6 +13,15 @@ from aitune.torch.backend.backend import Backend
 from aitune.torch.module.sample import Sample
 
 Build: TypeAlias = Callable[..., Any]
+
+
+@pytest.fixture(scope="class", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Let builds that a class shares see the number of threads that its tests run with: compiled code depends on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -39,7 +39,8 @@ for entry in registry.entries:
     registry.unavailable_reason(entry.name, torch.device("cpu"))
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(sorted(new & {"onnx", "onnxruntime", "onnxscript", "openvino"}))
-print([name for name in set(sys.modules) - before if name.startswith(("torch._dynamo", "torch._inductor", "torch.onnx"))])
+heavy = ("torch._dynamo", "torch._inductor", "torch.onnx")
+print([name for name in set(sys.modules) - before if name.startswith(heavy)])
 """
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert child.stdout.split("\n")[:2] == ["[]", "[]"]

@@ -199,7 +199,14 @@ def _convert_export(exported: ExportedGraph) -> Any:
         model = openvino.convert_model(exported.program)
     except Exception as error:
         raise ExportError(f"OpenVINO cannot convert the exported program: {_first_line(error)}") from error
-    return _named(model, len(exported.example))
+    # An input that the forward does not use may be missing; the others keep the names of the program.
+    positions = {name: position for position, name in enumerate(exported.program.graph_signature.user_inputs)}
+    for port in model.inputs:
+        known = [positions[name] for name in port.get_names() if name in positions]
+        if len(known) != 1:
+            raise ExportError(f"OpenVINO named an input {sorted(port.get_names())}, which is none of the program's")
+        port.get_tensor().set_names({input_name(known[0])})
+    return model
 
 
 def _convert_onnx(exported: ExportedGraph, graph_spec: GraphSpec, folder: Path) -> Any:
@@ -220,13 +227,8 @@ def _convert_module(flat_module: FlatModule, example: tuple[torch.Tensor, ...]) 
             model = openvino.convert_model(flat_module, example_input=tuple(tensor.clone() for tensor in example))
         except Exception as error:
             raise ExportError(f"OpenVINO cannot convert the module: {_first_line(error)}") from error
-    return _named(model, len(example))
-
-
-def _named(model: Any, count: int) -> Any:
-    """Give the inputs the names of their positions; converted models name them after what they saw."""
-    if len(model.inputs) != count:
-        raise ExportError(f"OpenVINO kept {len(model.inputs)} of {count} inputs, so which is which is not known")
+    if len(model.inputs) != len(example):
+        raise ExportError(f"OpenVINO kept {len(model.inputs)} of {len(example)} inputs; which is which is not known")
     for position, port in enumerate(model.inputs):
         port.get_tensor().set_names({input_name(position)})
     return model

@@ -68,6 +68,7 @@ class TorchInductorJitBackend(TensorBackend):
         self.notes: tuple[str, ...] = ()
         self.compilations = 0
         self._module: torch.nn.Module | None = None
+        self._compiled: Callable[..., Any] | None = None
         self._run_only: Callable[..., Any] | None = None
         self._make_call: Callable[[Sequence[torch.Tensor]], Sample] | None = None
         self._mutates_inputs = False
@@ -145,6 +146,7 @@ class TorchInductorJitBackend(TensorBackend):
                 self._compile_for(compiled, sample, is_recorded=sizes in recorded)
         self.compilations = counters["stats"]["unique_graphs"] - before
         self.notes = _notes(self.compilations, sum(counters["graph_break"].values()) - breaks_before)
+        self._compiled = compiled
         self._run_only = torch._dynamo.run(compiled)
 
     def _options(self) -> dict[str, Any]:
