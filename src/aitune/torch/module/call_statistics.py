@@ -60,7 +60,8 @@ class CallCounters:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
-        self._lock = threading.Lock()
+        # Reentrant: the counts of an ended thread may be folded by a collection that starts inside the lock.
+        self._lock = threading.RLock()
         self._ended = [0] * len(self._names)
         self._living: list[list[int]] = []
         self.local = _ThreadCounts(self)

@@ -9,6 +9,9 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+# Set on the functions that take a class apart, to know them again.
+_KIND = "aitune_container_kind"
+
 
 def register_containers(tree: Any) -> None:
     """Register dataclasses, named tuples and ``UserDict`` classes met inside ``tree`` with torch's pytree.
@@ -28,6 +31,16 @@ def register_containers(tree: Any) -> None:
             elif isinstance(leaf, UserDict):
                 _register_user_dict(type(leaf))
                 pending.append(leaf)
+
+
+def container_kind(cls: type[Any]) -> str | None:
+    """Say whether a class was registered here: as ``"dataclass"``, as ``"user dict"``, or not (``None``).
+
+    Args:
+        cls: The class.
+    """
+    entry = pytree.SUPPORTED_NODES.get(cls)
+    return getattr(entry.flatten_fn, _KIND, None) if entry is not None else None
 
 
 def _complete_registration(node: Any) -> bool:
@@ -74,6 +87,7 @@ def _register_dataclass(cls: type[Any]) -> None:
             object.__setattr__(rebuilt, name, value)
         return rebuilt
 
+    setattr(flatten, _KIND, "dataclass")
     pytree.register_pytree_node(
         cls,
         flatten,
@@ -101,6 +115,7 @@ def _register_user_dict(cls: type[UserDict[Any, Any]]) -> None:
         rebuilt.data = data
         return rebuilt
 
+    setattr(flatten, _KIND, "user dict")
     pytree.register_pytree_node(
         cls,
         flatten,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aitune.exceptions import UnsupportedCallError
@@ -24,6 +24,9 @@ class ForwardSignature:
         keyword_only: Parameters that must be given by name.
         var_keyword: Name of the ``**kwargs`` parameter, if any.
         required: Parameters without a default.
+        indirect: Whether something stands between a call and these parameters (a decorator, a partial), which may look
+            at the arguments before they are named.
+        by_name: Positional parameters that :meth:`to_call` gives by name all the same.
     """
 
     positional: tuple[str, ...] = ()
@@ -32,14 +35,17 @@ class ForwardSignature:
     keyword_only: tuple[str, ...] = ()
     var_keyword: str | None = None
     required: frozenset[str] = frozenset()
+    indirect: bool = False
+    by_name: frozenset[str] = frozenset()
 
     @classmethod
     def from_callable(cls, forward: Callable[..., Any]) -> ForwardSignature:
         """Read the signature of a bound forward; one that cannot be read counts as ``(*args, **kwargs)``."""
         try:
             parameters = inspect.signature(forward).parameters.values()
+            own = inspect.signature(forward, follow_wrapped=False).parameters.values()
         except (TypeError, ValueError):
-            return cls(var_positional="args", var_keyword="kwargs")
+            return cls(var_positional="args", var_keyword="kwargs", indirect=True)
         by_kind: dict[Any, list[str]] = {}
         for parameter in parameters:
             by_kind.setdefault(parameter.kind, []).append(parameter.name)
@@ -55,10 +61,23 @@ class ForwardSignature:
                 for p in parameters
                 if p.default is inspect.Parameter.empty and p.kind in (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
             ),
+            indirect=not inspect.ismethod(forward) or list(own) != list(parameters),
         )
 
+    def in_style_of(self, kwargs: Mapping[str, Any]) -> ForwardSignature:
+        """Return a signature whose :meth:`to_call` gives by name what one call gave by name, where that may matter.
+
+        A decorator sees the arguments as they were given, so a recorded call has to be repeated in the same way.
+
+        Args:
+            kwargs: Keyword arguments of that call.
+        """
+        return replace(self, by_name=frozenset(kwargs) & set(self.positional)) if self.indirect else self
+
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Name the arguments of a call; parameters left out stay out, extra keywords go last, sorted.
+        """Name the arguments of a call; parameters left out stay out, extra keywords go last.
+
+        Extra keywords keep their order, because a forward may go through them.
 
         Args:
             args: Positional arguments.
@@ -82,7 +101,7 @@ class ForwardSignature:
                 if name in named:
                     raise UnsupportedCallError(f"forward got argument {name!r} by position and by name")
                 named[name] = kwargs[name]
-        unknown = sorted(set(kwargs) - set(by_name))
+        unknown = [name for name in kwargs if name not in by_name]
         if unknown and self.var_keyword is None:
             raise UnsupportedCallError(f"forward has no parameter {unknown[0]!r}")
         by_position_only = {*self.positional[: self.num_positional_only], self.var_positional}
@@ -101,7 +120,7 @@ class ForwardSignature:
     def _ordered(self, named: dict[str, Any]) -> dict[str, Any]:
         declared = [*self.positional, *([self.var_positional] if self.var_positional else []), *self.keyword_only]
         order = [name for name in declared if name in named]
-        return {name: named[name] for name in (*order, *sorted(set(named) - set(order)))}
+        return {name: named[name] for name in (*order, *(name for name in named if name not in declared))}
 
     def to_call(self, named: Mapping[str, Any]) -> Sample:
         """Write named arguments as a call: by position as far as there is no gap, by name after that.
@@ -111,7 +130,7 @@ class ForwardSignature:
         """
         args: list[Any] = []
         for name in self.positional:
-            if name not in named:
+            if name not in named or name in self.by_name:
                 break
             args.append(named[name])
         given = set(self.positional[: len(args)])

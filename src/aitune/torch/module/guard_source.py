@@ -1,25 +1,29 @@
-"""Writes the Python source of a tuned module's forward: which call belongs to which graph, checked in a few steps.
+"""Writes the conditions under which a call belongs to a graph, as expressions of Python.
 
-A call of a tuned module is to cost microseconds, so nothing is looked up or bound at run time: the function has the
-parameters of the original forward, and for every graph one condition over types, dtypes, devices and sizes.
+A call of a tuned module is to cost microseconds, so nothing is looked up or bound at run time: the conditions are made
+once, from a graph's structure, dtypes, devices and sizes. They are a sequence, because several graphs of one module
+begin alike and what they share is then checked once.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from aitune.torch.module.container_access import NoAccessError, children_of, container_access
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.sample_metadata import Constant, SampleMetadata
+from aitune.torch.module.sample_metadata import CONSTANT_TYPES, Constant
 from aitune.torch.module.tensor_spec import TensorSpec
 
-_PLAIN_IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z_0-9]*$")
+RESERVED_PREFIX = "_aitune"
+"""Every name of the written source begins with it, apart from the parameters."""
+
+_EXACTLY_COMPARED = (int, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format)
 _DEVICE_FLAGS = {"cpu": "is_cpu", "cuda": "is_cuda", "meta": "is_meta", "mps": "is_mps", "xpu": "is_xpu"}
 
 
@@ -27,197 +31,216 @@ class NoGuardError(Exception):
     """A graph's structure has no written guard; it is matched through the pytree instead."""
 
 
-@dataclass
-class GuardSource:
-    """The source of one graph's condition, and what it refers to.
+class SourceNames:
+    """Names for objects and for values computed on the way; the same for the same thing, so that graphs can share."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Any] = {
+            "_aitune_absent": ABSENT,
+            "_aitune_Tensor": torch.Tensor,
+            "_aitune_Parameter": torch.nn.Parameter,
+            "_aitune_strided": torch.strided,
+            "_aitune_constant_key": _constant_key,
+            "_aitune_constant_types": CONSTANT_TYPES,
+            "_aitune_isinstance": isinstance,
+            "_aitune_getattr": getattr,
+            "_aitune_hasattr": hasattr,
+            "_aitune_len": len,
+        }
+        self._variables: dict[str, str] = {}
+
+    def object(self, value: Any) -> str:
+        """Return the name of an object that the source refers to.
+
+        Args:
+            value: The object; equal objects of one type share a name.
+        """
+        for name, known in self.objects.items():
+            if known is value or (type(known) is type(value) and known == value):
+                return name
+        name = f"{RESERVED_PREFIX}_o{len(self.objects)}"
+        self.objects[name] = value
+        return name
+
+    def variable(self, expression: str) -> str:
+        """Return the name of the local variable that holds the value of an expression.
+
+        Args:
+            expression: The expression that computes it.
+        """
+        return self._variables.setdefault(expression, f"{RESERVED_PREFIX}_v{len(self._variables)}")
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+ABSENT: Any = _Absent()
+"""Stands for an argument that was not given."""
+
+
+def _constant_key(value: Any) -> tuple[str, str]:
+    return Constant((), value).key
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The written guard of one graph.
 
     Args:
-        condition: Expression that is true for calls of the graph; it names the sizes of symbols on its way.
-        tensors: Expressions of the input tensors, in the order of the input spec.
-        constants: Objects that the expressions name.
+        conditions: Expressions that are all true for calls of the graph alone, in the order in which to check them.
+        tensors: Expressions of the input tensors, in the order of the input spec; valid once the conditions hold.
     """
 
-    condition: str
-    tensors: list[str]
-    constants: dict[str, Any] = field(default_factory=dict)
+    conditions: tuple[str, ...]
+    tensors: tuple[str, ...]
 
 
 def parameter_list(signature: ForwardSignature) -> str:
     """Return the parameters of a function that takes every call of the signature, right or wrong.
 
     Args:
-        signature: The original forward's; every parameter gets the default ``_absent``.
+        signature: The original forward's; every parameter gets a default that says it was not given.
 
     Raises:
-        NoGuardError: A parameter name cannot be written.
+        NoGuardError: A parameter has a name that the source uses itself.
     """
     names = [*signature.positional, *signature.keyword_only, signature.var_positional, signature.var_keyword]
-    if any(name is not None and (not _PLAIN_IDENTIFIER.match(name) or name.startswith("_aitune")) for name in names):
+    if any(name is not None and name.startswith(RESERVED_PREFIX) for name in names):
         raise NoGuardError
     parts = ["_aitune_self"]
-    parts += [f"{name}=_absent" for name in signature.positional[: signature.num_positional_only]]
+    parts += [f"{name}=_aitune_absent" for name in signature.positional[: signature.num_positional_only]]
     parts.append("/")
-    parts += [f"{name}=_absent" for name in signature.positional[signature.num_positional_only :]]
-    parts.append(f"*{signature.var_positional or '_aitune_extra'}")
-    parts += [f"{name}=_absent" for name in signature.keyword_only]
-    parts.append(f"**{signature.var_keyword or '_aitune_unknown'}")
+    parts += [f"{name}=_aitune_absent" for name in signature.positional[signature.num_positional_only :]]
+    parts.append(f"*{extra_positional(signature)}")
+    parts += [f"{name}=_aitune_absent" for name in signature.keyword_only]
+    parts.append(f"**{extra_keywords(signature)}")
     return ", ".join(parts)
 
 
-def guard_source(graph_spec: GraphSpec, number: int, equal_symbols: Sequence[Sequence[str]] = ()) -> GuardSource:
-    """Write the condition under which a call belongs to a graph.
+def extra_positional(signature: ForwardSignature) -> str:
+    """Return the name under which positional arguments beyond the declared ones arrive."""
+    return signature.var_positional or "_aitune_extra"
+
+
+def extra_keywords(signature: ForwardSignature) -> str:
+    """Return the name under which keyword arguments beyond the declared ones arrive."""
+    return signature.var_keyword or "_aitune_unknown"
+
+
+def guard_source(graph_spec: GraphSpec, names: SourceNames, equal_symbols: Sequence[Sequence[str]] = ()) -> Guard:
+    """Write the conditions under which a call belongs to a graph.
 
     Args:
         graph_spec: The graph.
-        number: Number of the graph, which keeps its names apart from other graphs'.
+        names: Names of what the conditions refer to; filled here, and shared by the graphs of a module.
         equal_symbols: Groups of symbols that the backend takes for one.
 
     Raises:
         NoGuardError: The arguments hold a container that has no written guard.
     """
-    return _Writer(graph_spec, number).write(equal_symbols)
+    return _Writer(graph_spec, names).write(equal_symbols)
 
 
 class _Writer:
-    def __init__(self, graph_spec: GraphSpec, number: int) -> None:
+    def __init__(self, graph_spec: GraphSpec, names: SourceNames) -> None:
         self._spec = graph_spec
-        self._prefix = f"g{number}_"
+        self._names = names
         self._conditions: list[str] = []
         self._sizes: list[str] = []
         self._tensors: list[str] = []
-        self._constants: dict[str, Any] = {}
         self._symbols: dict[str, str] = {}
         self._leaves = iter(graph_spec.input_spec.leaves)
 
-    def write(self, equal_symbols: Sequence[Sequence[str]]) -> GuardSource:
-        signature, metadata = self._spec.forward_signature, self._spec.input_spec
-        given = [str(name) for name in metadata.structure.context]
-        extra_keywords = [name for name in given if name not in self._declared(signature)]
-        absent = [name for name in (*signature.positional, *signature.keyword_only) if name not in given]
-        self._conditions += [f"{name} is _absent" for name in absent]
-        positional_extra = signature.var_positional or "_aitune_extra"
-        if positional_extra not in given:
-            self._conditions.append(f"not {positional_extra}")
-        keyword_extra = signature.var_keyword or "_aitune_unknown"
-        self._conditions.append(
-            f"len({keyword_extra}) == {len(extra_keywords)}" if extra_keywords else f"not {keyword_extra}"
-        )
-        self._conditions += [f"{name!r} in {keyword_extra}" for name in extra_keywords]
-        for name, child in zip(given, _children(metadata.structure), strict=True):
-            self._walk(f"{keyword_extra}[{name!r}]" if name in extra_keywords else name, child)
+    def write(self, equal_symbols: Sequence[Sequence[str]]) -> Guard:
+        signature, structure = self._spec.forward_signature, self._spec.input_spec.structure
+        given = [str(name) for name in structure.context]
+        declared = (*signature.positional, *signature.keyword_only)
+        more = [name for name in given if name not in (*declared, signature.var_positional)]
+        positional, keywords = extra_positional(signature), extra_keywords(signature)
+        self._conditions += [f"{name} is _aitune_absent" for name in declared if name not in given]
+        if positional not in given:
+            self._conditions.append(f"not {positional}")
+        self._conditions.append(f"[*{keywords}] == {more!r}" if more else f"not {keywords}")
+        for name, child in zip(given, children_of(structure), strict=True):
+            self._walk(f"{keywords}[{name!r}]" if name in more else name, child)
         for group in equal_symbols:
             variables = [self._symbols[name] for name in group if name in self._symbols]
             self._sizes += [f"{variables[0]} == {other}" for other in variables[1:]]
-        return GuardSource(" and ".join([*self._conditions, *self._sizes]), self._tensors, self._constants)
+        return Guard((*self._conditions, *self._sizes), tuple(self._tensors))
 
-    @staticmethod
-    def _declared(signature: ForwardSignature) -> tuple[str | None, ...]:
-        return (*signature.positional, *signature.keyword_only, signature.var_positional)
+    def _bound(self, expression: str) -> tuple[str, str]:
+        """Return the text that computes an expression at first, and the text that names its value from then on."""
+        if expression.isidentifier():
+            return expression, expression
+        variable = self._names.variable(expression)
+        return f"({variable} := {expression})", variable
 
     def _walk(self, expression: str, structure: pytree.TreeSpec) -> None:
-        if structure.is_leaf():
-            leaf = next(self._leaves)
-            if isinstance(leaf, Constant):
-                self._constant(expression, leaf)
-            else:
-                self._tensor(expression, leaf)
+        if not structure.is_leaf():
+            first, name = self._bound(expression)
+            try:
+                access = container_access(structure)
+            except NoAccessError as error:
+                raise NoGuardError from error
+            self._conditions.append(f"{first}.__class__ is {self._names.object(access.container)}")
+            self._conditions += [condition.format(name) for condition in access.conditions]
+            for number, child in enumerate(children_of(structure)):
+                self._walk(access.child(name, number), child)
             return
-        children = _children(structure)
-        if structure.type not in (dict, list, tuple):
-            raise NoGuardError
-        self._conditions.append(f"{expression}.__class__ is {structure.type.__name__}")
-        self._conditions.append(f"len({expression}) == {len(children)}")
-        keys = list(structure.context) if structure.type is dict else list(range(len(children)))
-        if not all(type(key) in (str, int) for key in keys):
-            raise NoGuardError
-        if structure.type is dict:
-            self._conditions += [f"{key!r} in {expression}" for key in keys]
-        for key, child in zip(keys, children, strict=True):
-            self._walk(f"{expression}[{key!r}]", child)
+        leaf = next(self._leaves)
+        if isinstance(leaf, Constant):
+            self._constant(expression, leaf)
+        else:
+            self._tensor(expression, leaf)
 
     def _constant(self, expression: str, constant: Constant) -> None:
+        first, name = self._bound(expression)
         if not self._spec.input_spec.strict:
-            self._conditions.append(f"not isinstance({expression}, _Tensor) and {expression} is not _absent")
+            self._conditions.append(f"_aitune_isinstance({first}, _aitune_constant_types)")
             return
         value = constant.value
         if value is None or isinstance(value, bool):
-            self._conditions.append(f"{expression} is {value!r}")
-            return
-        if type(value) not in (int, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format):
+            self._conditions.append(f"{first} is {value!r}")
+        elif type(value) in _EXACTLY_COMPARED:
+            known = self._names.object(value)
+            self._conditions.append(f"({first}.__class__ is {known}.__class__ and {name} == {known})")
+        else:
             # Floats differ by sign of zero and by NaN, other types by rules of their own: compared as capture does.
-            self._conditions.append(f"_constant_key({expression}) == {constant.key!r}")
-            return
-        name = self._name("value", value)
-        self._conditions.append(f"{expression}.__class__ is {name}.__class__ and {expression} == {name}")
+            self._conditions.append(
+                f"(_aitune_isinstance({first}, _aitune_constant_types) "
+                f"and _aitune_constant_key({name}) == {constant.key!r})"
+            )
 
     def _tensor(self, expression: str, spec: TensorSpec) -> None:
-        number = len(self._tensors)
-        self._tensors.append(expression)
+        first, name = self._bound(expression)
+        self._tensors.append(name)
+        shape = self._names.variable(f"{name}.shape")
         flag = _DEVICE_FLAGS.get(spec.device)
-        dtype = self._name("dtype", spec.dtype)
-        shape = f"{self._prefix}s{number}"
-        self._conditions.append(f"({expression}.__class__ is _Tensor or {expression}.__class__ is _Parameter)")
-        self._conditions.append(f"{expression}.dtype is {dtype}")
-        self._conditions.append(f"{expression}.{flag}" if flag else f"{expression}.device.type == {spec.device!r}")
-        self._conditions.append(f"{expression}.layout is _strided")
-        self._conditions.append(f"len({shape} := {expression}.shape) == {spec.rank}")
-        for axis_number, axis in enumerate(spec.axes):
-            size = f"{shape}[{axis_number}]"
+        self._conditions += [
+            f"({first}.__class__ is _aitune_Tensor or {name}.__class__ is _aitune_Parameter)",
+            f"{name}.dtype is {self._names.object(spec.dtype)}",
+            f"{name}.layout is _aitune_strided",
+            f"_aitune_len({shape} := {name}.shape) == {spec.rank}",
+            f"{name}.{flag}" if flag else f"{name}.device.type == {spec.device!r}",
+        ]
+        if spec.dtype.is_floating_point or spec.dtype.is_complex:
+            # The memory of such a tensor does not hold its values: a backend that reads it would see another sign.
+            self._conditions.append(f"not {name}.is_neg()")
+        if spec.dtype.is_complex:
+            self._conditions.append(f"not {name}.is_conj()")
+        for number, axis in enumerate(spec.axes):
+            size = f"{shape}[{number}]"
             if axis.symbol is None:
                 self._sizes.append(f"{size} == {axis.size}")
             elif axis.symbol.name in self._symbols:
                 factor = f"{axis.size} * " if axis.size != 1 else ""
                 self._sizes.append(f"{size} == {factor}{self._symbols[axis.symbol.name]}")
             else:
-                variable = f"{self._prefix}n{len(self._symbols)}"
+                value = size if axis.size == 1 else f"{size} // {axis.size}"
+                variable = self._names.variable(value)
                 self._symbols[axis.symbol.name] = variable
                 if axis.size != 1:
                     self._sizes.append(f"{size} % {axis.size} == 0")
-                value = size if axis.size == 1 else f"{size} // {axis.size}"
                 self._sizes.append(f"{axis.symbol.min} <= ({variable} := {value}) <= {axis.symbol.max}")
-
-    def _name(self, kind: str, value: Any) -> str:
-        name = f"{self._prefix}{kind}{len(self._constants)}"
-        self._constants[name] = value
-        return name
-
-
-def _children(structure: pytree.TreeSpec) -> list[pytree.TreeSpec]:
-    children = getattr(structure, "children", None)
-    # torch 2.10 has the attribute ``children_specs``; later versions warn and offer the method ``children()``.
-    return list(children()) if callable(children) else list(structure.children_specs)
-
-
-def matches(metadata: SampleMetadata, graph_spec: GraphSpec, equal_symbols: Sequence[Sequence[str]] = ()) -> bool:
-    """Say whether a call with this metadata belongs to a graph, sizes included: what a written guard checks, slowly.
-
-    Args:
-        metadata: Metadata of the call, with every axis fixed.
-        graph_spec: The graph.
-        equal_symbols: Groups of symbols that the backend takes for one.
-    """
-    return mismatch(metadata, graph_spec, equal_symbols) is None
-
-
-def mismatch(
-    metadata: SampleMetadata, graph_spec: GraphSpec, equal_symbols: Sequence[Sequence[str]] = ()
-) -> str | None:
-    """Return in words why a call does not belong to a graph, ``None`` when it does; see :func:`matches`."""
-    if metadata != graph_spec.input_spec:
-        return f"its arguments are {metadata.describe()}, the graph takes {graph_spec.input_spec.describe()}"
-    values: dict[str, int] = {}
-    for seen, spec in zip(metadata.tensor_specs, graph_spec.input_spec.tensor_specs, strict=True):
-        if seen.device != spec.device:
-            return f"{seen} is on {seen.device}, the graph was tuned on {spec.device}"
-        for number, (actual, axis) in enumerate(zip(seen.axes, spec.axes, strict=True)):
-            if axis.symbol is None:
-                fits = actual.size == axis.size
-            else:
-                value = values.setdefault(axis.symbol.name, actual.size // axis.size)
-                fits = actual.size == value * axis.size and axis.symbol.min <= value <= axis.symbol.max
-            if not fits:
-                return f"axis {number} of {seen} is outside the tuned range {axis} = {axis.min}..{axis.max}"
-    for group in equal_symbols:
-        if len({values[name] for name in group if name in values}) > 1:
-            return f"the sizes {', '.join(group)} differ, and the backend takes them for one"
-    return None

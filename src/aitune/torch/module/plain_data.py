@@ -41,6 +41,8 @@ def graph_spec_to_dict(graph_spec: GraphSpec) -> dict[str, Any]:
             "keyword_only": list(signature.keyword_only),
             "var_keyword": signature.var_keyword,
             "required": sorted(signature.required),
+            "indirect": signature.indirect,
+            "by_name": sorted(signature.by_name),
         },
     }
 
@@ -68,6 +70,8 @@ def graph_spec_from_dict(data: dict[str, Any]) -> GraphSpec:
                 keyword_only=tuple(signature["keyword_only"]),
                 var_keyword=signature["var_keyword"],
                 required=frozenset(signature["required"]),
+                indirect=signature["indirect"],
+                by_name=frozenset(signature["by_name"]),
             ),
         )
     except (KeyError, TypeError, ValueError, AttributeError, NotImplementedError) as error:

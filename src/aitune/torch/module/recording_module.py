@@ -55,6 +55,7 @@ class RecordedGraph:
 
 @dataclass
 class _GraphRecord:
+    signature: ForwardSignature
     input_spec: SampleMetadata
     output_spec: SampleMetadata
     samples: SampleStore
@@ -106,7 +107,7 @@ class RecordingModule:
         except UnsupportedCallError as error:
             self._note(str(error))
             return self._forward(*args, **kwargs)
-        record = self._record_for(named, input_spec)
+        record = self._record_for(named, input_spec, self._signature.in_style_of(kwargs))
         output = self._forward(*args, **kwargs)
         if record is not None:
             self._observe(record, input_spec, output)
@@ -117,7 +118,9 @@ class RecordingModule:
             if problem not in self.problems:
                 self.problems.append(problem)
 
-    def _record_for(self, named: dict[str, Any], input_spec: SampleMetadata) -> _GraphRecord | None:
+    def _record_for(
+        self, named: dict[str, Any], input_spec: SampleMetadata, signature: ForwardSignature
+    ) -> _GraphRecord | None:
         shapes = _shapes(input_spec)
         with self._lock:
             record = self._records.get(input_spec)
@@ -131,8 +134,8 @@ class RecordingModule:
                         self.problems.append(problem)
                     return None
                 folder = self._folder / f"graph{len(self._records)}"
-                store = SampleStore(folder, self._signature, self._max_num_samples_stored)
-                record = _GraphRecord(input_spec, input_spec, store)
+                store = SampleStore(folder, signature, self._max_num_samples_stored)
+                record = _GraphRecord(signature, input_spec, input_spec, store)
                 self._records[input_spec] = record
             # Written before the call, so that a forward that changes its inputs does not change the sample.
             if record.samples.wants(shapes):
@@ -200,7 +203,7 @@ class RecordingModule:
             input_axes = infer_input_axes(input_spec.tensor_specs, observations, own)
             output_axes = infer_output_axes(output_spec.tensor_specs, observations, input_axes)
             input_spec, output_spec = input_spec.with_axes(input_axes), output_spec.with_axes(output_axes)
-        spec = GraphSpec(f"graph{number}", input_spec, output_spec, self._signature, own)
+        spec = GraphSpec(f"graph{number}", input_spec, output_spec, record.signature, own)
         return RecordedGraph(spec, record.samples, record.num_calls, record.problem)
 
     def discard(self) -> None:

@@ -16,10 +16,11 @@ from aitune.torch.module.containers import register_containers
 from aitune.torch.module.locator import Locator, format_locator, locator_from_key_path
 from aitune.torch.module.tensor_spec import Axis, TensorSpec
 
-_CONSTANT_TYPES = (
+CONSTANT_TYPES = (
     type(None), bool, int, float, complex, str, bytes, enum.Enum, type(Ellipsis), slice,
     torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
 )  # fmt: skip
+"""Types of the leaves that are no tensors."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class SampleMetadata:
 
         Raises:
             UnsupportedCallError: An argument holds something that is neither a tensor, nor a constant, nor a container
-                that torch's pytree knows.
+                that torch's pytree knows; or a tensor that no backend takes (sparse, quantised, of a class of its own).
         """
         return cls._from_tree(dict(inputs), strict, "argument")
 
@@ -87,8 +88,9 @@ class SampleMetadata:
         for key_path, leaf in with_paths:
             locator = locator_from_key_path(key_path)
             if isinstance(leaf, torch.Tensor):
+                _require_plain(leaf, what, locator)
                 leaves.append(TensorSpec.of(leaf, locator))
-            elif isinstance(leaf, _CONSTANT_TYPES):
+            elif isinstance(leaf, CONSTANT_TYPES):
                 leaves.append(Constant(locator, leaf))
             else:
                 raise UnsupportedCallError(
@@ -176,3 +178,18 @@ class SampleMetadata:
     def describe(self) -> str:
         """Name tensors with their axes, and constants with their values, for people."""
         return ", ".join(str(leaf) for leaf in self.leaves)
+
+
+def _require_plain(tensor: torch.Tensor, what: str, locator: Locator) -> None:
+    if tensor.layout is not torch.strided:
+        kind = f"sparse ({tensor.layout})"
+    elif tensor.is_quantized:
+        kind = f"quantised ({tensor.dtype})"
+    elif type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        kind = f"of the class {type(tensor).__module__}.{type(tensor).__qualname__}"
+    else:
+        return
+    raise UnsupportedCallError(
+        f"{what} {format_locator(locator)} is a tensor that is {kind}; calls with it cannot be tuned and run on the "
+        f"original module, expected a plain dense tensor"
+    )

@@ -2,89 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
 from aitune.exceptions import AITuneUserInputError, UnsupportedCallError
 from aitune.torch.module.call_statistics import CallCounters, CallStatistics
+from aitune.torch.module.dispatch_source import (
+    ERROR,
+    FALLBACK_CAUSES,
+    GRADIENTS,
+    HOOKS,
+    OUTSIDE,
+    TRACED,
+    WEIGHTS,
+    write_dispatch,
+)
 from aitune.torch.module.forward_signature import ForwardSignature
-from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.guard_source import NoGuardError, guard_source, mismatch, parameter_list
+from aitune.torch.module.graph_match import mismatch
+from aitune.torch.module.guard_source import ABSENT
+from aitune.torch.module.hook_watch import HookWatch
 from aitune.torch.module.interception import InterceptedForward, Interception
-from aitune.torch.module.sample_metadata import Constant, SampleMetadata
+from aitune.torch.module.sample_metadata import SampleMetadata
+from aitune.torch.module.servable import Servable, TunedGraph
 from aitune.torch.module.weight_watch import WeightWatch
 
+__all__ = ["FALLBACK_CAUSES", "Servable", "TunedGraph", "TunedModule"]
+
 logger = logging.getLogger(__name__)
-
-FALLBACK_CAUSES = (
-    "outside the tuned graphs",
-    "training mode",
-    "autocast",
-    "gradients",
-    "weights changed",
-    "error",
-    "traced",
-)
-_OUTSIDE, _TRAINING, _AUTOCAST, _GRADIENTS, _WEIGHTS, _ERROR, _TRACED = range(len(FALLBACK_CAUSES))
-
-
-class Servable(Protocol):
-    """What the tuned module needs of a backend.
-
-    A backend that also has ``run_tensors(tensors)`` is called with the flat list of input tensors.
-    """
-
-    @property
-    def runs_original(self) -> bool:
-        """Whether a call may as well go straight to the original module."""
-
-    @property
-    def follows_weights(self) -> bool:
-        """Whether a change of the module's weights shows in the answers."""
-
-    @property
-    def equal_symbols(self) -> Sequence[Sequence[str]]:
-        """Groups of symbols of the graph that must have the same value."""
-
-    def infer(self, *args: Any, **kwargs: Any) -> Any:
-        """Run one call."""
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it can be run now."""
-
-    def activate(self) -> None:
-        """Load what is needed to run."""
-
-    def deactivate(self) -> None:
-        """Free what was loaded."""
-
-    def deploy(self, device: torch.device | str | None = None) -> None:
-        """Become ready to serve for good."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what it can be made from again."""
-
-    def describe(self) -> str:
-        """Return a short text for people."""
-
-
-@dataclass(frozen=True)
-class TunedGraph:
-    """One graph and what serves it.
-
-    Args:
-        spec: The graph.
-        backend: What was chosen for it.
-    """
-
-    spec: GraphSpec
-    backend: Servable
 
 
 class TunedModule:
@@ -95,6 +44,8 @@ class TunedModule:
         signature: How its forward is called.
         graphs: The tuned graphs.
         on_unknown_input: What happens to a call that no graph covers.
+        weight_check_interval: Seconds from one comparison of the weights' values to the next; ``None`` never compares
+            them, only objects, version counters and addresses.
     """
 
     def __init__(
@@ -103,16 +54,19 @@ class TunedModule:
         signature: ForwardSignature,
         graphs: Sequence[TunedGraph],
         on_unknown_input: Literal["eager", "error"] = "eager",
+        weight_check_interval: float | None = None,
     ) -> None:
         self._interception = interception
         self._signature = signature
         self.graphs = tuple(graphs)
         self._on_unknown_input = on_unknown_input
-        self._watch = WeightWatch(interception.module)
+        holds_weights = any(not (g.backend.follows_weights or g.backend.runs_original) for g in self.graphs)
+        self._weights = WeightWatch(interception.module, weight_check_interval if holds_weights else None)
+        self._hooks = HookWatch(interception.module)
         self._counters = CallCounters([*(f"graph:{number}" for number in range(len(self.graphs))), *FALLBACK_CAUSES])
         self._warned: set[int] = set()
         self._warn_lock = threading.Lock()
-        self._unwritten: list[int] = []
+        self._unwritten: tuple[int, ...] = ()
         self.forward = self._make_forward()
 
     @property
@@ -131,171 +85,103 @@ class TunedModule:
         served = {graph.spec.name: counts[f"graph:{number}"] for number, graph in enumerate(self.graphs)}
         return CallStatistics(served, {cause: counts[cause] for cause in FALLBACK_CAUSES if counts[cause]})
 
-    def refresh(self) -> None:
-        """Accept the weights as they are now; for backends that hold weights of their own, tune again instead."""
-        self._watch.refresh()
+    def refresh(self) -> str | None:
+        """Compare the values of all weights with those that the backends hold, at once.
 
-    # -- the generated forward -------------------------------------------------------------------------------------
+        Returns:
+            Name of a weight that changed, so that the original runs; ``None`` when all are as they were.
+        """
+        return self._weights.refresh()
+
+    # -- the written forward ---------------------------------------------------------------------------------------
 
     def _make_forward(self) -> InterceptedForward:
-        names: dict[str, Any] = {
-            "_absent": _ABSENT,
-            "_Tensor": torch.Tensor,
-            "_Parameter": torch.nn.Parameter,
-            "_strided": torch.strided,
-            "_constant_key": _constant_key,
-            "_module": self._interception.module,
-            "_counts": self._counters.local,
-            "_is_compiling": torch.compiler.is_compiling,
-            "_tracing_state": torch._C._get_tracing_state,
-            "_grad_enabled": torch.is_grad_enabled,
-            "_autocast_enabled": torch.is_autocast_enabled,
-            "_changed": self._watch.changed,
-            "_failed": self._note_failure,
-            "_fall_back": self._fall_back,
-            "_match": self._match_through_pytree,
+        written = write_dispatch(self._signature, self.graphs)
+        self._unwritten = written.unwritten
+        names = {
+            **written.objects,
+            "_aitune_module": self._interception.module,
+            "_aitune_counts": self._counters.local,
+            "_aitune_weights_changed": self._weights.changed,
+            "_aitune_hooks_added": self._hooks.added,
+            "_aitune_failed": self._note_failure,
+            "_aitune_fall_back": self._fall_back,
+            "_aitune_match": self._match_through_pytree,
+            **{f"_aitune_run{number}": self._runner(graph) for number, graph in enumerate(self.graphs)},
         }
-        try:
-            source = self._source(names)
-        except NoGuardError:
-            self._unwritten = list(range(len(self.graphs)))
-            source = "def forward(_aitune_self, /, *args, **kwargs):\n    return _match((), args, {}, kwargs)\n"
-        exec(compile(source, f"<aitune guard of {type(self._interception.module).__qualname__}>", "exec"), names)
+        code = compile(written.text, f"<aitune forward of {type(self._interception.module).__qualname__}>", "exec")
+        exec(code, names)
         function = names["forward"]
-        original = getattr(self._interception.original_forward, "__qualname__", "forward")
-        # So that a wrong call raises the original's own message.
-        function.__qualname__ = original
+        if self._signature.indirect:
+            return _IndirectForward(self._interception, functools.partial(function, None), self._fall_back)
+        # So that a call with one argument given twice raises the original's own message.
+        function.__qualname__ = getattr(self._interception.original_forward, "__qualname__", "forward")
         forward_class = type("TunedForward", (InterceptedForward,), {"__call__": function})
         forward: InterceptedForward = forward_class(self._interception)
         return forward
 
-    def _source(self, names: dict[str, Any]) -> str:
-        signature = self._signature
-        call = (
-            f"({', '.join(f'{name},' for name in signature.positional).replace(',,', ',')}), "
-            f"{signature.var_positional or '_aitune_extra'}, "
-            f"{{{', '.join(f'{name!r}: {name}' for name in signature.keyword_only)}}}, "
-            f"{signature.var_keyword or '_aitune_unknown'}"
-        )
-        device_types = {spec.device for graph in self.graphs for spec in graph.spec.input_spec.tensor_specs} or {"cpu"}
-        autocast = " or ".join(
-            f"_autocast_enabled({device!r}) is not {torch.is_autocast_enabled(device)}"
-            for device in sorted(device_types)
-        )
-        lines = [
-            f"def forward({parameter_list(signature)}):",
-            "    if _is_compiling() or _tracing_state() is not None:",
-            f"        return _fall_back({_TRACED}, {call})",
-            "    if _module.training:",
-            f"        return _fall_back({_TRAINING}, {call})",
-            f"    if {autocast}:",
-            f"        return _fall_back({_AUTOCAST}, {call})",
-            "    _aitune_grad = _grad_enabled()",
-        ]
-        for number, graph in enumerate(self.graphs):
-            lines += self._graph_lines(number, graph, call, names)
-        lines.append(f"    return {'_match(' if self._unwritten else f'_fall_back({_OUTSIDE}, '}{call})")
-        return "\n".join(lines) + "\n"
-
-    def _graph_lines(self, number: int, graph: TunedGraph, call: str, names: dict[str, Any]) -> list[str]:
-        try:
-            guard = guard_source(graph.spec, number, graph.backend.equal_symbols)
-        except NoGuardError:
-            self._unwritten.append(number)
-            return []
-        names.update(guard.constants)
-        lines = [f"    if {guard.condition}:"]
+    def _runner(self, graph: TunedGraph) -> Any:
         if graph.backend.runs_original:
-            names[f"_run{number}"] = self._interception.original_forward
-            lines += [
-                f"        _counts.values[{number}] += 1",
-                f"        return _run{number}({self._arguments(graph.spec)})",
-            ]
-            return lines
-        if guard.tensors:
-            requires_grad = " or ".join(f"{tensor}.requires_grad" for tensor in guard.tensors)
-            lines += [
-                f"        if _aitune_grad and ({requires_grad}):",
-                f"            return _fall_back({_GRADIENTS}, {call})",
-            ]
-        if not graph.backend.follows_weights:
-            lines += ["        if _changed() is not None:", f"            return _fall_back({_WEIGHTS}, {call})"]
-        flat = getattr(graph.backend, "run_tensors", None)
-        names[f"_run{number}"] = flat or graph.backend.infer
-        arguments = f"[{', '.join(guard.tensors)}]" if flat else self._arguments(graph.spec)
-        lines += [
-            "        try:",
-            f"            _aitune_output = _run{number}({arguments})",
-            "        except Exception as _aitune_error:",
-            f"            _failed({number}, _aitune_error)",
-            f"            return _fall_back({_ERROR}, {call})",
-            f"        _counts.values[{number}] += 1",
-            "        return _aitune_output",
-        ]
-        return lines
-
-    def _arguments(self, spec: GraphSpec) -> str:
-        """Write the canonical call of a graph."""
-        signature = self._signature
-        given = [str(name) for name in spec.input_spec.structure.context]
-        written = []
-        by_position = True
-        for name in signature.positional:
-            by_position = by_position and name in given
-            if name in given:
-                written.append(name if by_position else f"{name}={name}")
-        if signature.var_positional in given:
-            written.append(f"*{signature.var_positional}")
-        written += [f"{name}={name}" for name in signature.keyword_only if name in given]
-        written.append(f"**{signature.var_keyword or '_aitune_unknown'}")
-        return ", ".join(written)
+            return self._interception.original_forward
+        return getattr(graph.backend, "run_tensors", graph.backend.infer)
 
     # -- off the fast path -----------------------------------------------------------------------------------------
 
     def _match_through_pytree(
         self, positional: tuple[Any, ...], extra: tuple[Any, ...], keyword_only: dict[str, Any], more: dict[str, Any]
     ) -> Any:
-        args, kwargs = _given(self._signature, positional, extra, keyword_only, more)
-        cause = _OUTSIDE
+        """Find the graph of a call among those that have no written guard."""
+        given = _Given(self._signature, positional, extra, keyword_only, more)
+        cause = OUTSIDE
+        number = self._matching(given)
+        if number is not None:
+            state = self._state_cause(self.graphs[number], given)
+            if state is None:
+                return self._serve(number, given)
+            cause = state
+        return self._fall_back(cause, positional, extra, keyword_only, more)
+
+    def _matching(self, given: _Given) -> int | None:
         try:
-            metadata = SampleMetadata.from_inputs(
-                self._signature.bind(args, kwargs), strict=self.graphs[0].spec.input_spec.strict
-            )
+            named = self._signature.bind(given.args, given.kwargs)
+            metadata = SampleMetadata.from_inputs(named, strict=self.graphs[0].spec.input_spec.strict)
+            if any(tensor.is_neg() or tensor.is_conj() for tensor in metadata.tensors_of(named)):
+                return None
         except UnsupportedCallError:
-            return self._fall_back(cause, positional, extra, keyword_only, more)
+            return None
         for number in self._unwritten:
             graph = self.graphs[number]
             if mismatch(metadata, graph.spec, graph.backend.equal_symbols) is None:
-                state = self._state_cause(graph, args, kwargs)
-                if state is None:
-                    return self._serve(number, args, kwargs)
-                cause = state
-                break
-        return self._fall_back(cause, positional, extra, keyword_only, more)
-
-    def _state_cause(self, graph: TunedGraph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-        if self._interception.module.training:
-            return _TRAINING
-        tensors = graph.spec.input_tensors(args, kwargs)
-        if not graph.backend.runs_original:
-            if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-                return _GRADIENTS
-            if not graph.backend.follows_weights and self._watch.changed() is not None:
-                return _WEIGHTS
+                return number
         return None
 
-    def _serve(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _state_cause(self, graph: TunedGraph, given: _Given) -> int | None:
+        if graph.backend.runs_original:
+            return None
+        if torch.is_grad_enabled() and any(t.requires_grad for t in graph.spec.input_tensors(given.args, given.kwargs)):
+            return GRADIENTS
+        if self._hooks.added() is not None:
+            return HOOKS
+        return None if graph.backend.follows_weights or self._weights.changed() is None else WEIGHTS
+
+    def _serve(self, number: int, given: _Given) -> Any:
         backend = self.graphs[number].backend
-        forward = self._interception.original_forward if backend.runs_original else backend.infer
+        if backend.runs_original:
+            self._counters.local.values[number] += 1
+            return self._run_original(given)
         try:
-            output = forward(*args, **kwargs)
+            output = backend.infer(*given.args, **given.kwargs)
         except Exception as error:
-            if backend.runs_original:
-                raise
             self._note_failure(number, error)
-            return self._fall_back(_ERROR, (), args, {}, kwargs)
+            self._counters.local.values[len(self.graphs) + ERROR] += 1
+            return self._run_original(given)
         self._counters.local.values[number] += 1
         return output
+
+    def _run_original(self, given: _Given) -> Any:
+        if self._signature.indirect:
+            return ABSENT
+        return self._interception.original_forward(*given.args, **given.kwargs)
 
     def _fall_back(
         self,
@@ -305,44 +191,47 @@ class TunedModule:
         keyword_only: dict[str, Any],
         more: dict[str, Any],
     ) -> Any:
-        args, kwargs = _given(self._signature, positional, extra, keyword_only, more)
-        if cause != _TRACED:
+        """Run the original, or say to the caller that it has to."""
+        given = _Given(self._signature, positional, extra, keyword_only, more)
+        if cause != TRACED:
             self._counters.local.values[len(self.graphs) + cause] += 1
-            if cause == _OUTSIDE and self._on_unknown_input == "error":
-                raise AITuneUserInputError(self._explain(cause, args, kwargs))
+            if cause == OUTSIDE and self._on_unknown_input == "error":
+                raise AITuneUserInputError(self._explain(cause, given))
             if cause not in self._warned:
-                self._warn(cause, args, kwargs)
-        return self._interception.original_forward(*args, **kwargs)
+                self._warn(cause, given)
+        return self._run_original(given)
 
-    def _warn(self, cause: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _warn(self, cause: int, given: _Given) -> None:
         with self._warn_lock:
             if cause in self._warned:
                 return
             self._warned.add(cause)
-        if cause != _ERROR:
-            logger.warning("%s; the original module runs such calls", self._explain(cause, args, kwargs))
+        if cause != ERROR:
+            logger.warning("%s; the original module runs such calls", self._explain(cause, given))
 
-    def _explain(self, cause: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def _explain(self, cause: int, given: _Given) -> str:
         who = type(self._interception.module).__name__
-        if cause == _WEIGHTS:
-            return f"{who}: {self._watch.changed()} is no longer the weight it was tuned with; tune again (retune=True)"
-        if cause == _OUTSIDE:
-            try:
-                metadata = SampleMetadata.from_inputs(self._signature.bind(args, kwargs), strict=True)
-            except UnsupportedCallError as error:
-                return f"{who}: a call is outside the tuned graphs: {error}"
+        if cause == WEIGHTS:
+            return (
+                f"{who}: {self._weights.changed()} is no longer the weight it was tuned with; tune again (retune=True)"
+            )
+        if cause == HOOKS:
+            return f"{who}: {self._hooks.added()} has a forward hook that it had not when it was tuned"
+        if cause != OUTSIDE:
+            return f"{who}: called {'in' if cause == _TRAINING_MODE else 'with'} {FALLBACK_CAUSES[cause]}"
+        try:
+            metadata = SampleMetadata.from_inputs(self._signature.bind(given.args, given.kwargs), strict=True)
             reasons = [mismatch(metadata, graph.spec, graph.backend.equal_symbols) for graph in self.graphs]
-            return f"{who}: a call is outside the tuned graphs: {'; '.join(reason for reason in reasons if reason)}"
-        return (
-            f"{who}: called in {FALLBACK_CAUSES[cause]}"
-            if cause == _TRAINING
-            else f"{who}: called with {FALLBACK_CAUSES[cause]}"
-        )
+        except Exception as error:
+            # The call may be wrong in any way, and what is wrong with it is for the original to say.
+            reasons = [str(error)]
+        said = "; ".join(reason for reason in reasons if reason)
+        return f"{who}: a call is outside the tuned graphs: {said or 'a tensor is a lazy negative or conjugate'}"
 
     def _note_failure(self, number: int, error: Exception) -> None:
         with self._warn_lock:
-            first = _ERROR not in self._warned
-            self._warned.add(_ERROR)
+            first = ERROR not in self._warned
+            self._warned.add(ERROR)
         if first:
             logger.warning(
                 "%s failed while it served; the original module answers such calls",
@@ -351,37 +240,52 @@ class TunedModule:
             )
 
 
-class _Absent:
-    def __repr__(self) -> str:
-        return "<absent>"
+_TRAINING_MODE = FALLBACK_CAUSES.index("training mode")
 
 
-_ABSENT = _Absent()
+class _Given:
+    """A call, put together again from the parameters of the written function."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(
+        self,
+        signature: ForwardSignature,
+        positional: tuple[Any, ...],
+        extra: tuple[Any, ...],
+        keyword_only: Mapping[str, Any],
+        more: Mapping[str, Any],
+    ) -> None:
+        count = len(positional)
+        for number, value in enumerate(positional):
+            if value is ABSENT:
+                count = number
+                break
+        self.args = positional[:count] + tuple(extra)
+        kwargs = {
+            name: value
+            for name, value in zip(signature.positional[count:], positional[count:], strict=False)
+            if value is not ABSENT
+        }
+        kwargs.update((name, value) for name, value in keyword_only.items() if value is not ABSENT)
+        kwargs.update(more)
+        self.kwargs = kwargs
 
 
-def _constant_key(value: Any) -> tuple[str, str]:
-    return Constant((), value).key
+class _IndirectForward(InterceptedForward):
+    """For an original that may look at how its arguments are given: it gets them as they were."""
 
+    def __init__(self, interception: Interception, dispatch: Any, fall_back: Any) -> None:
+        super().__init__(interception)
+        self._dispatch = dispatch
+        self._fall_back = fall_back
 
-def _given(
-    signature: ForwardSignature,
-    positional: tuple[Any, ...],
-    extra: tuple[Any, ...],
-    keyword_only: Mapping[str, Any],
-    more: Mapping[str, Any],
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Put a call together again from the parameters of the generated function."""
-    count = len(positional)
-    for number, value in enumerate(positional):
-        if value is _ABSENT:
-            count = number
-            break
-    args = positional[:count] + tuple(extra)
-    kwargs = {
-        name: value
-        for name, value in zip(signature.positional[count:], positional[count:], strict=False)
-        if value is not _ABSENT
-    }
-    kwargs.update((name, value) for name, value in keyword_only.items() if value is not _ABSENT)
-    kwargs.update(more)
-    return args, kwargs
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self.interception.original_forward(*args, **kwargs)
+        try:
+            output = self._dispatch(*args, **kwargs)
+        except TypeError:
+            # One argument was given twice: nothing else in the written function raises it.
+            output = self._fall_back(OUTSIDE, (), args, {}, kwargs)
+        return self.interception.original_forward(*args, **kwargs) if output is ABSENT else output

@@ -2,45 +2,159 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
+import time
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter, is_, methodcaller
+
 import torch
+
+_SAMPLES_PER_TENSOR = 64
+_END = object()
+_values = methodcaller("values")
+_version = attrgetter("_version")
+_place = torch.Tensor.data_ptr
+
+
+@dataclass(frozen=True)
+class _Weight:
+    name: str
+    tensor: torch.Tensor
 
 
 class WeightWatch:
-    """Compares parameters and buffers, by object and by version counter, with what they were.
+    """Compares parameters, buffers and submodules with what they were: by object, version counter, address and value.
 
-    Writes through ``.data`` move no version counter and are not seen.
+    Objects, counters and addresses are compared at every look; they show assignments, in-place operators,
+    ``load_state_dict`` and ``.to``. Writes through ``.data`` show in the values alone: of those some are compared
+    from time to time, and all by :meth:`refresh`. Tensors that are plain attributes are not watched.
 
     Args:
         module: The module whose weights are watched.
+        interval: Seconds from one comparison of values to the next; ``None`` never compares values.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, interval: float | None = None) -> None:
         self._module = module
-        self._entries = _snapshot(module)
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._due = float("inf")
+        self._written: str | None = None
+        self._take_snapshot()
+        self._digests = {} if interval is None else {weight.name: _digest(weight.tensor) for weight in self._weights}
+
+    def _take_snapshot(self) -> None:
+        # A part that takes part twice is looked at once.
+        parts = list(self._module.modules())
+        self._weights = _weights_of(self._module)
+        self._holders = [
+            holder for part in parts for holder in (part._parameters, part._buffers, part._modules) if holder
+        ]
+        self._members = (*chain.from_iterable(map(_values, self._holders)), _END)
+        # Inference tensors count no versions, and tensors without a memory of their own have no address.
+        self._counted = [weight.tensor for weight in self._weights if not weight.tensor.is_inference()]
+        self._versions = list(map(_version, self._counted))
+        self._placed = [weight.tensor for weight in self._weights if _has_memory(weight.tensor)]
+        self._places = list(map(_place, self._placed))
+        self._samples = [] if self._interval is None else [_sample(weight.tensor) for weight in self._weights]
+        if self._interval is not None:
+            self._due = time.monotonic() + self._interval
 
     def changed(self) -> str | None:
-        """Return the name of the first tensor that was replaced or written to, ``None`` when there is none."""
-        for holder, key, tensor, version, name in self._entries:
-            if holder.get(key) is not tensor or (version >= 0 and tensor._version != version):
-                return name
-        return None
+        """Return the name of a tensor that was replaced or written to, ``None`` when there is none."""
+        if self._same_objects() and self._same_states():
+            if time.monotonic() >= self._due:
+                self._compare_samples()
+            return self._written
+        return self._first_change()
 
-    def refresh(self) -> None:
-        """Take the weights as they are now for the ones that the backend holds."""
-        self._entries = _snapshot(self._module)
+    def _same_objects(self) -> bool:
+        try:
+            return all(map(is_, chain(chain.from_iterable(map(_values, self._holders)), (_END,)), self._members))
+        except RuntimeError:
+            # Another thread is changing one of the dictionaries.
+            return False
+
+    def _same_states(self) -> bool:
+        return list(map(_version, self._counted)) == self._versions and list(map(_place, self._placed)) == self._places
+
+    def _first_change(self) -> str:
+        now = {weight.name: weight.tensor for weight in _weights_of(self._module)}
+        for weight in self._weights:
+            if now.get(weight.name) is not weight.tensor:
+                return weight.name
+        for tensors, before, state in ((self._counted, self._versions, _version), (self._placed, self._places, _place)):
+            for tensor, value in zip(tensors, before, strict=True):
+                if state(tensor) != value:
+                    return next(weight.name for weight in self._weights if weight.tensor is tensor)
+        return "a submodule"
+
+    def _compare_samples(self) -> None:
+        # One thread looks; the others go on with what is known.
+        if self._lock.acquire(blocking=False):
+            try:
+                for weight, before in zip(self._weights, self._samples, strict=True):
+                    if _sample(weight.tensor) != before:
+                        self._written = weight.name
+                self._due = time.monotonic() + (self._interval or 0.0)
+            finally:
+                self._lock.release()
+
+    def refresh(self) -> str | None:
+        """Compare every value at once; when all are as they were, the weights count as unchanged from then on.
+
+        So a checkpoint that is loaded again does not end the use of the backend.
+
+        Returns:
+            Name of a tensor whose values changed, ``None`` when there is none.
+        """
+        with self._lock:
+            now = _weights_of(self._module)
+            if not self._digests or [weight.name for weight in now] != [weight.name for weight in self._weights]:
+                return None if self._same_objects() and self._same_states() else self._first_change()
+            different = (weight.name for weight in now if _digest(weight.tensor) != self._digests[weight.name])
+            self._written = next(different, None)
+            if self._written is None:
+                self._take_snapshot()
+            return self._written
 
 
-_Entry = tuple["dict[str, torch.Tensor | None]", str, torch.Tensor, int, str]
+def _weights_of(module: torch.nn.Module) -> list[_Weight]:
+    return [
+        _Weight(f"{prefix}.{key}" if prefix else key, tensor)
+        for prefix, part in module.named_modules()
+        for holder in (part._parameters, part._buffers)
+        for key, tensor in holder.items()
+        if tensor is not None
+    ]
 
 
-def _snapshot(module: torch.nn.Module) -> list[_Entry]:
-    entries: list[_Entry] = []
-    for prefix, part in module.named_modules(remove_duplicate=True):
-        for holder in (part._parameters, part._buffers):
-            for key, tensor in holder.items():
-                if tensor is not None:
-                    # Inference tensors count no versions.
-                    version = -1 if tensor.is_inference() else tensor._version
-                    name = f"{prefix}.{key}" if prefix else key
-                    entries.append((holder, key, tensor, version, name))
-    return entries
+def _has_memory(tensor: torch.Tensor) -> bool:
+    plain = type(tensor.data) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    return plain and not tensor.is_quantized and not tensor.is_meta
+
+
+def _in_line(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the values as one axis, in the order of the memory where that needs no copy."""
+    plain = tensor.detach()
+    if plain.dim() > 1:
+        # Axes in the order of their strides: a channels_last or transposed weight is then contiguous.
+        plain = plain.permute(sorted(range(plain.dim()), key=lambda axis: -plain.stride()[axis]))
+    return plain.reshape(-1)
+
+
+def _sample(tensor: torch.Tensor) -> bytes:
+    if not _has_memory(tensor):
+        return b""
+    line = _in_line(tensor)
+    return _bytes(line[:: max(1, line.numel() // _SAMPLES_PER_TENSOR)])
+
+
+def _digest(tensor: torch.Tensor) -> bytes:
+    return hashlib.blake2b(_bytes(_in_line(tensor))).digest() if _has_memory(tensor) else b""
+
+
+def _bytes(line: torch.Tensor) -> bytes:
+    return line.cpu().contiguous().view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,60 @@
+"""Notices forward hooks that were put on a submodule after tuning: what was compiled does not run them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+_FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+
+
+class HookWatch:
+    """Compares the forward hooks of the submodules with what they were.
+
+    Hooks of the module itself do not matter: they run around the tuned forward.
+
+    Args:
+        module: The module whose submodules are watched.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self._known = frozenset(_hooks(module))
+        self._found: str | None = None
+        self._last_handle = _next_handle()
+
+    def added(self) -> str | None:
+        """Return the name of a submodule that has a new forward hook, ``None`` when there is none."""
+        # Every hook of the process takes the next number: as long as it stands still, nothing was added.
+        last = _next_handle()
+        if last == self._last_handle and self._found is None:
+            return None
+        new = {key: name for key, name in _hooks(self._module).items() if key not in self._known}
+        self._found = next(iter(new.values()), None)
+        self._last_handle = last
+        return self._found
+
+
+def submodules_with_hooks(module: torch.nn.Module) -> list[str]:
+    """Return the names of the submodules that have forward hooks.
+
+    Args:
+        module: The module; its own hooks do not count.
+    """
+    return list(dict.fromkeys(_hooks(module).values()))
+
+
+def _next_handle() -> int:
+    return RemovableHandle.next_id
+
+
+def _hooks(module: torch.nn.Module) -> dict[tuple[Any, ...], str]:
+    return {
+        (kind, name, number): name
+        for name, part in module.named_modules()
+        if name
+        for kind in _FORWARD_HOOKS
+        for number in getattr(part, kind, ())
+    }
