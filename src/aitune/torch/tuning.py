@@ -216,7 +216,7 @@ class _Run:
         for problem in module.recording_problems:
             self._warn(f"{module.name}: {problem}", module)
         self._warn_about_axes(module)
-        strategy = self.strategy.clone() if self.strategy is not None else MaxThroughputStrategy()
+        strategy = self.strategy if self.strategy is not None else MaxThroughputStrategy()
         try:
             with self._context_for(module, strategy), shared_exports():
                 module.tune(self.device, strategy, self.dry_run)

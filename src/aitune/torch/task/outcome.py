@@ -180,6 +180,7 @@ class PairedComparison:
         clean_pairs: Pairs that other processes did not disturb.
         seconds: Time spent.
         reason: The verdict in words; for ``"undecided"`` also what would decide it.
+        failed: Key of the one that raised while they were compared, if one did.
     """
 
     candidate: str
@@ -193,6 +194,7 @@ class PairedComparison:
     clean_pairs: int
     seconds: float
     reason: str
+    failed: str | None = None
 
 
 @dataclass(frozen=True)

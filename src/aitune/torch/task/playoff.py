@@ -233,15 +233,18 @@ class _Watch:
 
 
 def _comparison(duel: Duel, race: Race, around: Circumstances) -> PairedComparison:
-    failure = next((race.out[key] for key in (duel.candidate, duel.opponent) if key in race.failed), None)
+    failed = next((key for key in (duel.candidate, duel.opponent) if key in race.failed), None)
+    failure = None if failed is None else race.out[failed]
     decision = duel.finish()
     if decision is None:
         return PairedComparison(
             duel.candidate, duel.opponent, 1.0, 1.0 / _UNKNOWN, _UNKNOWN, 0.0, "undecided", 0, 0, around.seconds,
             failure or f"undecided: no pair of blocks fitted into {around.budget_seconds:.1f} s; give more time",
+            failed,
         )  # fmt: skip
     left = race.out.get(duel.candidate)
-    reason = explain(duel, decision, replace(around, ended_early=left and f"not measured further, as {left}"))
+    names = {key: race.name_of(key) for key in (duel.candidate, duel.opponent)}
+    reason = explain(duel, decision, replace(around, ended_early=left and f"not measured further, as {left}"), names)
     interval = decision.interval
     return PairedComparison(
         candidate=duel.candidate,
@@ -255,6 +258,7 @@ def _comparison(duel: Duel, race: Race, around: Circumstances) -> PairedComparis
         clean_pairs=duel.clean_pairs,
         seconds=around.seconds,
         reason=failure or reason,
+        failed=failed,
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from aitune.events import Emitter
 from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.machine import LOCAL_MACHINE, Machine
 from aitune.torch.task.playoff import PlayoffConfig
 
 
@@ -21,6 +21,7 @@ class TuningContext:
         accuracy_budget: What candidates that give precision away have to keep.
         playoff: Settings of paired comparisons; ``None`` takes them from the configuration.
         seed: Seed of random orders and of inputs that are made up for checks.
+        machine: Whose clocks are read.
     """
 
     emitter: Emitter = field(default_factory=Emitter)
@@ -29,7 +30,13 @@ class TuningContext:
     accuracy_budget: AccuracyBudget | None = None
     playoff: PlayoffConfig | None = None
     seed: int = 0
+    machine: Machine = LOCAL_MACHINE
 
     def is_over(self) -> bool:
         """Whether the deadline has passed."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
+        left = self.seconds_left()
+        return left is not None and left <= 0
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline, below 0 after it; ``None`` when there is none."""
+        return None if self.deadline is None else self.deadline - self.machine.now()

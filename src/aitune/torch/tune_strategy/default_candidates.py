@@ -6,6 +6,7 @@ in the list and is reported with its reason.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +15,26 @@ import torch
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 
-_CPU_AHEAD = ("ONNXRuntime", "OpenVINO", "TorchInductorAot", "TorchInductorJit")
-_CPU_JIT = ("ONNXRuntime", "OpenVINO", "TorchInductorJit")
-_CUDA_AHEAD = ("TorchInductorAot", "TorchInductorJit")
-_CUDA_JIT = ("TorchInductorJit",)
+Choice = tuple[str, Mapping[str, Any]]
+"""Registry name of a backend, and the settings that differ from its defaults."""
+
+_CPU_AHEAD: tuple[Choice, ...] = (
+    ("ONNXRuntime", {}),
+    ("OpenVINO", {}),
+    ("TorchInductorAot", {}),
+    ("TorchInductorJit", {}),
+)
+_CPU_JIT: tuple[Choice, ...] = (("ONNXRuntime", {}), ("OpenVINO", {}), ("TorchInductorJit", {}))
+_CUDA_AHEAD: tuple[Choice, ...] = (
+    ("TensorRT", {"use_dynamo": True}),
+    ("TensorRT", {"use_dynamo": False}),
+    ("TorchInductorAot", {}),
+    ("TorchTensorRTAot", {}),
+    ("TorchInductorJit", {}),
+)
+_CUDA_JIT: tuple[Choice, ...] = (("TorchInductorJit", {}),)
+_DISTRIBUTED: tuple[Choice, ...] = (("TorchInductorJit", {}), ("TorchInductorAot", {}))
+_CHANNELS_LAST: tuple[Choice, ...] = (("TorchEager", {"channels_last": True}),)
 _CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
 
 
@@ -60,23 +77,24 @@ def default_aot_candidates(kind: ModuleKind, distributed: bool) -> list[Backend]
         distributed: Whether it is spread over several processes.
     """
     if distributed:
-        return _make(("TorchInductorJit", "TorchInductorAot"))
-    names = _CPU_AHEAD if kind.device == "cpu" else _CUDA_AHEAD
-    return [*_make(names), *_channels_last(kind)]
+        return _make(_DISTRIBUTED)
+    choices = _CPU_AHEAD if kind.device == "cpu" else _CUDA_AHEAD
+    return _make((*choices, *(_CHANNELS_LAST if kind.has_convolutions else ())))
 
 
 def default_jit_candidates(kind: ModuleKind, distributed: bool) -> list[Backend]:
     """Return the candidates for tuning while the program runs; see :func:`default_aot_candidates`."""
     if distributed:
-        return _make(("TorchInductorJit", "TorchInductorAot"))
+        return _make(_DISTRIBUTED)
     return _make(_CPU_JIT if kind.device == "cpu" else _CUDA_JIT)
 
 
-def _make(names: tuple[str, ...]) -> list[Backend]:
+def _make(choices: Sequence[Choice]) -> list[Backend]:
     registered = {entry.name for entry in registry.entries}
-    return [registry.load(name)() for name in names if name in registered]
+    return [_configured(name, settings) for name, settings in choices if name in registered]
 
 
-def _channels_last(kind: ModuleKind) -> list[Backend]:
-    plain: list[Any] = _make(("TorchEager",)) if kind.has_convolutions else []
-    return [type(backend)(replace(backend.config, channels_last=True)) for backend in plain]
+def _configured(name: str, settings: Mapping[str, Any]) -> Backend:
+    plain: Any = registry.load(name)()
+    backend: Backend = type(plain)(replace(plain.config, **settings)) if settings else plain
+    return backend

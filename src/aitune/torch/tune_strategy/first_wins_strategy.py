@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from aitune.torch.backend.backend import Backend
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.recording_module import Sample
-from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.tune_strategy.candidate import describe_candidate
+from aitune.torch.tune_strategy.graph_job import GraphJob
 from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy
-from aitune.torch.tune_strategy.profiling_tune_strategy import _TuneCandidate
+from aitune.torch.tune_strategy.profiling_result import _TuneCandidate
 
 
 class FirstWinsStrategy(PairedProfilingStrategy):
@@ -29,11 +27,6 @@ class FirstWinsStrategy(PairedProfilingStrategy):
     _title = "First wins"
     _description = "the first that builds, agrees and is faster than the original"
 
-    def __init__(
-        self, backends: list[Backend] | None = None, profiling_config: ProfilingConfig | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(backends, profiling_config, **kwargs)
-
     def _run_backends(  # noqa: PLR0913, PLR0917 - the published signature
         self,
         module: torch.nn.Module,
@@ -46,21 +39,23 @@ class FirstWinsStrategy(PairedProfilingStrategy):
         max_batch_size: int,
     ) -> _TuneCandidate | None:
         """Build, check and profile one backend after the other until one is good enough."""
+        job = GraphJob(module, name, graph_spec, data, device)
         config = self._get_profiling_config(batching, max_batch_size)
         winner: _TuneCandidate | None = None
         for backend in self._backends:
-            if winner is not None or self._context.is_over():
-                why = "one before it won" if winner is not None else "the time budget was spent before it was tried"
-                self._record(name, graph_spec, replace(describe_candidate(backend), reason=why))
+            if winner is not None:
+                self._record(job, replace(describe_candidate(backend), reason="one before it won"))
                 continue
-            candidate = self._try_candidate(backend, module, name, graph_spec, data, device, config)
+            candidate = self._try_candidate(backend, job, config)
             if candidate is None:
                 continue
-            chosen = self._choose_finalist([candidate], name, graph_spec, data)
-            baseline = self._baseline_candidate()
-            if not self._performance_validation_enabled or baseline is None or self._beats_baseline(chosen, baseline):
+            chosen = self._choose_finalist([candidate], job)
+            opponent = self._opponent
+            if chosen is not None and (opponent is None or self._is_better_candidate(chosen, opponent)):
                 winner = chosen
-                self._reason = f"the first that is good enough: {self._reason}"
             else:
-                self._release(self._key_of(backend))
+                self._release(self._key_of(candidate.backend))
         return winner
+
+    def _why_won(self, best: _TuneCandidate) -> str:
+        return f"the first in the list that is {'usable' if self._opponent is None else super()._why_won(best)}"

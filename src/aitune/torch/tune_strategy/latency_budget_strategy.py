@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from aitune.exceptions import AITuneUserInputError, ProfilingError, TuningError
@@ -11,8 +12,10 @@ from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.recording_module import Sample
 from aitune.torch.task.outcome import BatchMeasurement
 from aitune.torch.task.profiling.config import ProfilingConfig
-from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy, ThroughputResult
-from aitune.torch.tune_strategy.profiling_tune_strategy import BackendProfilingResult, _TuneCandidate
+from aitune.torch.tune_strategy.graph_job import GraphJob
+from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy
+from aitune.torch.tune_strategy.profiling_result import BASELINE_KEY, BackendProfilingResult, _TuneCandidate
+from aitune.torch.tune_strategy.sweep_result import ThroughputResult
 
 
 class LatencyBudgetStrategy(PairedProfilingStrategy):
@@ -69,37 +72,48 @@ class LatencyBudgetStrategy(PairedProfilingStrategy):
         within = [m for m in swept if self._latency(m) <= self._latency_budget_ms]
         if not within:
             fastest = min(self._latency(m) for m in swept)
-            self._best_latencies[backend.describe()] = fastest
+            self._best_latencies[self._key_of(backend)] = fastest
             raise ProfilingError(
                 f"no batch size answers within {self._latency_budget_ms:g} ms: the best latency is {fastest:.3f} ms"
             )
         best = max(within, key=lambda measurement: measurement.throughput)
-        return ThroughputResult(best.batch_size, swept)
+        return ThroughputResult(best.batch_size, swept, self._key_of(backend))
+
+    def _is_pointless(self, backend: Backend, swept: Sequence[BatchMeasurement]) -> bool:
+        """Say whether larger batch sizes need not be measured: they take longer than this one, which is too long."""
+        return self._latency(swept[-1]) > self._latency_budget_ms or super()._is_pointless(backend, swept)
 
     def _latency(self, measurement: BatchMeasurement) -> float:
         by_percentile = {50: measurement.median_ms, 90: measurement.p90_ms, 99: measurement.p99_ms}
         return by_percentile[self._percentile]
 
     def _measure_baseline(
-        self, backend: Backend, name: str, graph_spec: GraphSpec, data: list[Sample], config: ProfilingConfig
+        self, backend: Backend, job: GraphJob, config: ProfilingConfig
     ) -> BackendProfilingResult | None:
         """Measure the original module; outside the budget it cannot win, and anything within it does."""
         try:
-            return self._measure(backend, name, graph_spec, data, config)
+            return super()._measure_baseline(backend, job, config)
         except ProfilingError:
-            if backend.describe() not in self._best_latencies:
+            if BASELINE_KEY not in self._best_latencies:
                 raise
             return None
 
     def _resolve_winner(self, best: _TuneCandidate | None) -> _TuneCandidate:
         """Returns the winning candidate; raises with every best latency when nothing is within the budget."""
-        if best is None and self._baseline_result is None and self._best_latencies:
-            latencies = "; ".join(f"{who}: {latency:.3f} ms" for who, latency in self._best_latencies.items())
+        if best is None and self._opponent is None and self._best_latencies:
+            names = self._names
+            latencies = "; ".join(f"{names[key]}: {latency:.3f} ms" for key, latency in self._best_latencies.items())
             raise TuningError(
                 f"nothing answers within latency_budget_ms={self._latency_budget_ms:g} (percentile "
                 f"{self._percentile}); best latencies: {latencies}; allow more, or record smaller batch sizes"
             )
         return super()._resolve_winner(best)
+
+    def _why_won(self, best: _TuneCandidate) -> str:
+        why = super()._why_won(best)
+        if BASELINE_KEY in self._best_latencies:
+            why = f"the original module does not answer within {self._latency_budget_ms:g} ms, this one does; {why}"
+        return f"{why}; its best batch size within the budget is {best.result.selected_batch_size}"
 
     def to_json_dict(self) -> dict[str, Any]:
         """Returns config dict for the strategy."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.recording_module import Sample
 from aitune.torch.task.profiling.config import ProfilingConfig
-from aitune.torch.tune_strategy.paired_strategy import LatencyResult, PairedProfilingStrategy
-from aitune.torch.tune_strategy.profiling_tune_strategy import BackendProfilingResult
+from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy
+from aitune.torch.tune_strategy.profiling_result import BackendProfilingResult
+from aitune.torch.tune_strategy.sweep_result import LatencyResult, SweepResult
 
 
 class MinLatencyStrategy(PairedProfilingStrategy):
@@ -20,7 +22,7 @@ class MinLatencyStrategy(PairedProfilingStrategy):
     Args:
         backends: Candidates in order of preference; ``None`` takes the defaults.
         profiling_config: How candidates are profiled; its batch sizes do not matter.
-        batch_size: Batch size of the calls; ``None`` is the smallest of the graph.
+        batch_size: Batch size of the calls; ``None`` is the smallest that was recorded.
         kwargs: Arguments of the base classes.
 
     Raises:
@@ -60,12 +62,16 @@ class MinLatencyStrategy(PairedProfilingStrategy):
         profiling_cfg: ProfilingConfig,
     ) -> LatencyResult:
         """Profiles the backend and returns its result."""
-        swept = self._sweep(backend, graph_spec, data, self._at_one_size(graph_spec, profiling_cfg))
-        return LatencyResult(swept[0].batch_size, swept)
+        swept = self._sweep(backend, graph_spec, data, self._at_one_size(graph_spec, data, profiling_cfg))
+        return LatencyResult(swept[0].batch_size, swept, self._key_of(backend))
 
-    def _at_one_size(self, graph_spec: GraphSpec, profiling_cfg: ProfilingConfig) -> ProfilingConfig:
+    def _at_one_size(
+        self, graph_spec: GraphSpec, data: Sequence[Sample], profiling_cfg: ProfilingConfig
+    ) -> ProfilingConfig:
         low, high = graph_spec.get_min_batch_size(), graph_spec.get_max_batch_size()
-        size = low if self._batch_size is None else self._batch_size
+        size = self._batch_size
+        if size is None:
+            size = min(graph_spec.batch_size_of(sample) for sample in data)
         if graph_spec.batching and not low <= size <= high:
             raise AITuneUserInputError(
                 f"batch_size={size} is outside the recorded range {low}..{high} of {graph_spec.name}; "
@@ -74,8 +80,9 @@ class MinLatencyStrategy(PairedProfilingStrategy):
         return replace(profiling_cfg, batch_sizes=[size])
 
     def _is_better(self, result: BackendProfilingResult, other: BackendProfilingResult) -> bool:
-        """Returns True when the interval of `result` lies below the one of `other`."""
-        return cast(LatencyResult, result).bounds[1] < cast(LatencyResult, other).bounds[0]
+        """Returns True when `result` is clearly better: by their paired comparison, else by their intervals."""
+        verdict = result.verdict_against(other) if isinstance(result, SweepResult) else None
+        return result.bounds[1] < other.bounds[0] if verdict is None else verdict == "faster"
 
     def _speedup(self, result: BackendProfilingResult, baseline_result: BackendProfilingResult) -> float:
         """Returns the speedup of `result` relative to `baseline_result` (>1 is faster)."""

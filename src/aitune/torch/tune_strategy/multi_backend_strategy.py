@@ -12,6 +12,7 @@ from aitune.exceptions import AITuneUserInputError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.tune_strategy.default_candidates import ModuleKind
 from aitune.torch.tune_strategy.mixin.find_max_batch_size_mixin import FindMaxBatchSizeMixin
+from aitune.torch.tune_strategy.strategy_settings import backend_settings
 
 Strategy = TypeVar("Strategy", bound="MultiBackendStrategy")
 
@@ -54,7 +55,7 @@ class MultiBackendStrategy(FindMaxBatchSizeMixin):
         Args:
             kwargs: Arguments of the constructor.
         """
-        return cls(**{"workflow": "aot", **kwargs})
+        return _for_workflow(cls, "aot", kwargs)
 
     @classmethod
     def for_jit(cls: type[Strategy], **kwargs: Any) -> Strategy:
@@ -63,7 +64,7 @@ class MultiBackendStrategy(FindMaxBatchSizeMixin):
         Args:
             kwargs: Arguments of the constructor.
         """
-        strategy = cls(**{"workflow": "jit", **kwargs})
+        strategy = _for_workflow(cls, "jit", kwargs)
         strategy.enable_find_max_batch_size(False)
         return strategy
 
@@ -105,6 +106,11 @@ class MultiBackendStrategy(FindMaxBatchSizeMixin):
     def _default_jit_backends(self, distributed: bool = False) -> list[Backend]:
         """Return JIT candidates that support the module's execution requirements."""
 
+    def _position(self, backend: Backend) -> int:
+        """Return the place of a candidate, or of what was built from it, in the list."""
+        keys = [candidate.key() for candidate in self._backends]
+        return keys.index(backend.key()) if backend.key() in keys else len(keys)
+
     def _describe_parts(self) -> list[str]:
         return [*super()._describe_parts(), "candidates: " + ", ".join(b.describe() for b in self._backends)]
 
@@ -114,9 +120,18 @@ class MultiBackendStrategy(FindMaxBatchSizeMixin):
         return {
             **super().to_json_dict(),
             "workflow": self._workflow,
-            "backends": [backend.key() for backend in self._backends],
+            "backends": [backend_settings(backend) for backend in self._backends],
             "explicit_backends": explicit is not None,
         }
+
+
+def _for_workflow(cls: type[Strategy], workflow: str, kwargs: dict[str, Any]) -> Strategy:
+    if "workflow" in kwargs:
+        raise AITuneUserInputError(
+            f"for_{workflow} sets the workflow, got workflow={kwargs['workflow']!r} as well; leave it out, or call "
+            f"{cls.__name__}(workflow=...)"
+        )
+    return cls(**{**kwargs, "workflow": workflow})
 
 
 def check_backends(backends: Sequence[Any]) -> list[Backend]:

@@ -13,7 +13,7 @@ from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.recording_module import Sample
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy
-from aitune.torch.tune_strategy.profiling_tune_strategy import _TuneCandidate
+from aitune.torch.tune_strategy.profiling_result import _TuneCandidate
 
 
 class OneBackendStrategy(PairedProfilingStrategy):

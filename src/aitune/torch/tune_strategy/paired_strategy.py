@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
 
 from aitune.exceptions import ProfilingError
 from aitune.torch.backend.backend import Backend
@@ -12,70 +15,20 @@ from aitune.torch.config import config
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.tuned_module import TunedModule
-from aitune.torch.task.outcome import BatchMeasurement
+from aitune.torch.task.outcome import BatchMeasurement, PairedComparison
 from aitune.torch.task.playoff import Contestant, PlayoffConfig, playoff, screen
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.task.profiling.sweep import profile
 from aitune.torch.tune_strategy.candidate import as_served
-from aitune.torch.tune_strategy.profiling_tune_strategy import (
-    BackendProfilingResult,
-    ProfilingTuneStrategy,
-    _TuneCandidate,
-)
-from aitune.torch.tune_strategy.selection import beats_baseline, choose_finalist
+from aitune.torch.tune_strategy.graph_job import GraphJob
+from aitune.torch.tune_strategy.profiling_result import BASELINE_KEY, BackendProfilingResult, _TuneCandidate
+from aitune.torch.tune_strategy.profiling_tune_strategy import ProfilingTuneStrategy
+from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win
+from aitune.torch.tune_strategy.selection import choose, rank, replace_comparisons, verdict_between
+from aitune.torch.tune_strategy.sweep_result import CutShort, SweepResult, ThroughputResult, is_hopeless
 
-
-@dataclass
-class SweepResult(BackendProfilingResult):
-    """Result of a sweep over batch sizes.
-
-    Args:
-        selected_batch_size: Batch size that the metric holds for.
-        swept: What was measured at each batch size.
-    """
-
-    swept: tuple[BatchMeasurement, ...] = field(default=())
-
-    @property
-    def measurements(self) -> tuple[BatchMeasurement, ...]:
-        """What was measured at each batch size."""
-        return self.swept
-
-    @property
-    def selected(self) -> BatchMeasurement:
-        """The measurement at the selected batch size."""
-        return next(m for m in self.swept if m.batch_size == self.selected_batch_size)
-
-
-@dataclass
-class ThroughputResult(SweepResult):
-    """A sweep judged by samples per second."""
-
-    @property
-    def metric(self) -> float:
-        """Samples per second at the selected batch size."""
-        return self.selected.throughput
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Interval of the samples per second."""
-        samples = self.selected_batch_size * 1000.0
-        return samples / self.selected.high_ms, samples / self.selected.low_ms
-
-
-@dataclass
-class LatencyResult(SweepResult):
-    """A sweep judged by milliseconds a call."""
-
-    @property
-    def metric(self) -> float:
-        """Median milliseconds of a call at the selected batch size."""
-        return self.selected.median_ms
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Interval of the median."""
-        return self.selected.low_ms, self.selected.high_ms
+ORIGINAL_NAME = "the original module"
+_GRACE_SECONDS = 2.0
 
 
 class PairedProfilingStrategy(ProfilingTuneStrategy):
@@ -83,12 +36,43 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
 
     A candidate replaces the baseline only when the interval of the paired ratio lies above 1 plus the minimum gain; on
     a tie the baseline stays, and between candidates the one that comes first in the list. The metric is the highest
-    throughput over the batch sizes; subclasses measure something else.
+    throughput over the batch sizes; subclasses measure something else. A subclass that overrides :meth:`_is_better`
+    decides alone; one whose :meth:`_measure` returns a result that is no :class:`SweepResult` is not compared in pairs.
     """
 
     _metric_label = "throughput"
     _metric_unit = "samples/s"
     _value_fmt = ".2f"
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._served: dict[str, TunedModule] = {}
+        self._runner_up: _TuneCandidate | None = None
+        self._module: torch.nn.Module | None = None
+
+    def _end_run(self) -> None:
+        super()._end_run()
+        self._served.clear()
+        self._runner_up = None
+        self._module = None
+
+    def _release(self, key: str) -> None:
+        self._served.pop(key, None)
+        super()._release(key)
+
+    def _pre_tune(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> None:
+        self._module = module
+        super()._pre_tune(module, name, graph_spec, data, device, cache_dir)
+
+    # -- the hooks -------------------------------------------------------------------------------------------------
 
     def _measure(
         self,
@@ -101,50 +85,58 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
         """Profiles the backend and returns its result."""
         swept = self._sweep(backend, graph_spec, data, profiling_cfg)
         best = max(swept, key=lambda measurement: measurement.throughput)
-        return ThroughputResult(best.batch_size, swept)
+        return ThroughputResult(best.batch_size, swept, self._key_of(backend))
 
     def _is_better(self, result: BackendProfilingResult, other: BackendProfilingResult) -> bool:
-        """Returns True when the interval of `result` lies above the one of `other`."""
-        return cast(ThroughputResult, result).bounds[0] > cast(ThroughputResult, other).bounds[1]
+        """Returns True when `result` is clearly better: by their paired comparison, else by their intervals."""
+        verdict = result.verdict_against(other) if isinstance(result, SweepResult) else None
+        return result.bounds[0] > other.bounds[1] if verdict is None else verdict == "faster"
 
     def _speedup(self, result: BackendProfilingResult, baseline_result: BackendProfilingResult) -> float:
         """Returns the speedup of `result` relative to `baseline_result` (>1 is faster)."""
         return result.metric / baseline_result.metric
 
-    def _reset(self) -> None:
-        super()._reset()
-        self._served: dict[str, TunedModule] = {}
-
-    def _end_run(self) -> None:
-        super()._end_run()
-        self._served.clear()
-
-    def _release(self, key: str) -> None:
-        self._served.pop(key, None)
-        super()._release(key)
+    # -- measuring -------------------------------------------------------------------------------------------------
 
     def _sweep(
-        self, backend: Backend, graph_spec: GraphSpec, data: list[Sample], profiling_cfg: ProfilingConfig
+        self, backend: Backend, graph_spec: GraphSpec, data: Sequence[Sample], profiling_cfg: ProfilingConfig
     ) -> tuple[BatchMeasurement, ...]:
-        """Measure a backend, as it will be served, at each batch size.
-
-        Raises:
-            ProfilingError: Nothing could be measured, or calls fell back to the original module.
-        """
+        """Measure what will be served, the guard included, at each batch size of the graph's range."""
+        smallest = graph_spec.get_min_batch_size()
+        sizes = [size for size in profiling_cfg.batch_sizes if size >= smallest] or [smallest]
+        stop = CutShort(
+            profiling_cfg.profiling_stop,
+            lambda swept: self._is_pointless(backend, swept),
+            "larger batch sizes cannot win any more",
+        )
         results = profile(
             self._callable(backend, graph_spec),
             _batch_maker(graph_spec, data),
-            profiling_cfg,
+            replace(profiling_cfg, batch_sizes=sizes, profiling_stop_strategy=stop),
             device=backend.device,
             copy_inputs=self._copy_inputs,
-            deadline=self._context.deadline,
+            deadline=self._deadline_for(backend),
+            machine=self._context.machine,
         )
         self._check_served(backend)
+        self._keep_measurements(backend, results.measurements())
         return results.measurements()
 
-    def _rank(self, candidates: Sequence[_TuneCandidate]) -> list[_TuneCandidate]:
-        # By the figures alone: intervals of measurements taken apart say little, and the playoff decides.
-        return sorted(candidates, key=lambda candidate: -self._speedup(candidate.result, candidates[0].result))
+    def _is_pointless(self, backend: Backend, swept: Sequence[BatchMeasurement]) -> bool:
+        """Say whether larger batch sizes need not be measured; with a time budget no time goes to the hopeless."""
+        if self._context.deadline is None or backend is self._baseline_backend:
+            return False
+        size = swept[0].batch_size
+        others = [m for key, found in self._measurements.items() if key != backend.key() for m in found]
+        same = [m for m in others if m.batch_size == size]
+        return is_hopeless(swept, min(same, key=lambda m: m.median_ms, default=None))
+
+    def _deadline_for(self, backend: Backend) -> float | None:
+        deadline = self._context.deadline
+        if deadline is None or backend is not self._baseline_backend:
+            return deadline
+        # Without a figure of the original module the run could not even say that it stays.
+        return max(deadline, self._context.machine.now() + _GRACE_SECONDS)
 
     @property
     def _copy_inputs(self) -> bool:
@@ -169,81 +161,151 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
                 f"so they cannot be counted for it"
             )
 
-    # -- paired decisions ------------------------------------------------------------------------------------------
+    # -- paired comparisons ----------------------------------------------------------------------------------------
 
     def _playoff_config(self) -> PlayoffConfig:
         return self._context.playoff or PlayoffConfig(
             minimum_gain=config.minimum_gain, num_threads=config.num_threads, seed=self._context.seed
         )
 
-    def _contestant(self, candidate: _TuneCandidate, graph_spec: GraphSpec, data: list[Sample]) -> Contestant:
+    def _contestant(self, candidate: _TuneCandidate, job: GraphJob) -> Contestant:
         size = candidate.result.selected_batch_size
         return Contestant(
             self._key_of(candidate.backend),
-            self._callable(candidate.backend, graph_spec),
-            _batch_maker(graph_spec, data)(size),
+            self._callable(candidate.backend, job.graph_spec),
+            _batch_maker(job.graph_spec, job.data)(size),
             size,
             self._copy_inputs,
+            name=self._names[self._key_of(candidate.backend)],
         )
 
-    def _screen(self, candidate: _TuneCandidate, graph_spec: GraphSpec, data: list[Sample]) -> None:
-        baseline = self._baseline_candidate()
-        if baseline is not None:
-            comparison = screen(
-                self._contestant(candidate, graph_spec, data),
-                self._contestant(baseline, graph_spec, data),
-                self._playoff_config(),
-                device=candidate.backend.device,
-                deadline=self._context.deadline,
-            )
-            self._comparisons.append(comparison)
+    @property
+    def _names(self) -> dict[str, str]:
+        described = {key: outcome.description for key, outcome in self._outcomes.items()}
+        return {**described, BASELINE_KEY: ORIGINAL_NAME}
 
-    def _choose_finalist(
-        self, finalists: Sequence[_TuneCandidate], name: str, graph_spec: GraphSpec, data: list[Sample]
-    ) -> _TuneCandidate:
+    def _add_comparisons(self, comparisons: Iterable[PairedComparison], candidates: Iterable[_TuneCandidate]) -> None:
+        self._comparisons = list(replace_comparisons(self._comparisons, comparisons))
+        for candidate in candidates:
+            if isinstance(candidate.result, SweepResult):
+                candidate.result.paired = tuple(self._comparisons)
+
+    def _screen(self, candidate: _TuneCandidate, job: GraphJob) -> None:
         baseline = self._baseline_candidate()
-        if baseline is None and len(finalists) == 1:
-            self._reason = "the only candidate left"
-            return finalists[0]
-        by_key = {self._key_of(finalist.backend): finalist for finalist in finalists}
+        if baseline is None or not _are_swept([candidate, baseline]):
+            return
+        comparison = screen(
+            self._contestant(candidate, job),
+            self._contestant(baseline, job),
+            self._playoff_config(),
+            device=candidate.backend.device,
+            deadline=self._context.deadline,
+            machine=self._context.machine,
+        )
+        if comparison.failed is not None:
+            raise ProfilingError(comparison.reason)
+        self._add_comparisons([comparison], [candidate, baseline])
+
+    # -- the choice ------------------------------------------------------------------------------------------------
+
+    def _shortlist(self, candidates: Sequence[_TuneCandidate]) -> list[_TuneCandidate]:
+        """Sort candidates best first, and leave out those that were slower than the baseline side by side.
+
+        Where neither of two is clearly better the figures decide: their intervals were measured apart and say little,
+        and the playoff is still to come.
+        """
+        opponent = self._opponent
+        standing = [
+            candidate
+            for candidate in candidates
+            if opponent is None or not self._is_better_candidate(opponent, candidate)
+        ]
+        return rank(sorted(standing, key=lambda c: -self._promise(c, candidates[0])), self._is_better_candidate)
+
+    def _promise(self, candidate: _TuneCandidate, reference: _TuneCandidate) -> float:
+        key = self._key_of(candidate.backend)
+        screened = [c.speedup for c in self._comparisons if (c.candidate, c.opponent) == (key, BASELINE_KEY)]
+        return screened[0] if screened else self._speedup(candidate.result, reference.result)
+
+    def _choose_finalist(self, finalists: Sequence[_TuneCandidate], job: GraphJob) -> _TuneCandidate | None:
+        opponent = self._opponent
+        everyone = [*finalists, *([] if opponent is None else [opponent])]
+        if len(everyone) > 1 and _are_swept(everyone):
+            finalists = self._play_off(finalists, opponent, job)
+        best = choose(finalists, self._is_better_candidate, opponent)
+        others = [
+            f for f in finalists if f is not best and (opponent is None or self._is_better_candidate(f, opponent))
+        ]
+        self._runner_up = next(iter(others), None)
+        return best
+
+    def _play_off(
+        self, finalists: Sequence[_TuneCandidate], opponent: _TuneCandidate | None, job: GraphJob
+    ) -> list[_TuneCandidate]:
+        """Compare the finalists with each other and the opponent; return those that did not fail meanwhile."""
         for finalist in finalists:
-            self._say_stage(finalist.backend.describe(), name, graph_spec, "playoff")
-        contestants = [self._contestant(finalist, graph_spec, data) for finalist in finalists]
-        opponent = contestants.pop() if baseline is None else self._contestant(baseline, graph_spec, data)
+            self._say_stage(job, finalist.backend.describe(), "playoff")
+        contestants = [self._contestant(finalist, job) for finalist in finalists]
+        judge = contestants.pop() if opponent is None else self._contestant(opponent, job)
         decided = playoff(
             contestants,
-            opponent,
+            judge,
             self._playoff_config(),
             device=finalists[0].backend.device,
             deadline=self._context.deadline,
+            machine=self._context.machine,
         )
-        for finalist in finalists:
+        self._add_comparisons(decided, [*finalists, *([] if opponent is None else [opponent])])
+        standing = [finalist for finalist in finalists if self._came_through(finalist, decided, job)]
+        for finalist in standing:
+            self._update_perf_result(finalist)
+        return standing
+
+    def _came_through(self, finalist: _TuneCandidate, decided: Iterable[PairedComparison], job: GraphJob) -> bool:
+        key = self._key_of(finalist.backend)
+        reason = next((c.reason for c in decided if c.failed == key), None)
+        try:
+            if reason is not None:
+                raise ProfilingError(reason)
             self._check_served(finalist.backend)
-        compared = {(comparison.candidate, comparison.opponent) for comparison in decided}
-        self._comparisons = [c for c in self._comparisons if (c.candidate, c.opponent) not in compared]
-        self._comparisons.extend(decided)
-        choice = choose_finalist(
-            list(by_key),
-            [backend.key() for backend in self._backends],
-            self._comparisons,
-            None if baseline is None else self._key_of(baseline.backend),
-        )
-        self._reason = choice.reason
-        return by_key[choice.key]
+        except ProfilingError as error:
+            self._drop(self._outcomes[key], error, job)
+            return False
+        return True
 
-    def _beats_baseline(self, best: _TuneCandidate, baseline: _TuneCandidate) -> bool:
-        decision = beats_baseline(self._key_of(best.backend), self._key_of(baseline.backend), self._comparisons)
-        if decision is None:
-            return super()._beats_baseline(best, baseline)
-        beats, reason = decision
-        if not beats:
-            self._reason = f"the original module stays: {best.backend.describe()} is not clearly faster ({reason})"
-        elif not self._reason.startswith("faster than"):
-            self._reason = f"{reason}; {self._reason}"
-        return beats
+    def _update_perf_result(self, candidate: _TuneCandidate) -> None:
+        baseline = self._baseline_candidate()
+        for result in self.perf_validation_results:
+            if baseline is not None and result.backend_description == candidate.backend.describe():
+                result.passed = self._is_better_candidate(candidate, baseline)
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def _why_won(self, best: _TuneCandidate) -> str:
+        key, opponent = self._key_of(best.backend), self._opponent
+        runner_up = None if self._runner_up is None else self._key_of(self._runner_up.backend)
+        if opponent is None:
+            return explain_best(key, runner_up, self._comparisons, self._names)
+        if verdict_between(key, BASELINE_KEY, self._comparisons) is None:
+            return super()._why_won(best)
+        return explain_win(key, runner_up, self._comparisons, self._names)
+
+    def _why_kept(self, best: _TuneCandidate | None, baseline: _TuneCandidate) -> str:
+        measured = [key for key, outcome in self._outcomes.items() if outcome.status == "ok" and key != BASELINE_KEY]
+        if not measured or not self._comparisons:
+            return super()._why_kept(best, baseline)
+        return explain_kept(measured, BASELINE_KEY, self._comparisons, self._names)
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """Returns config dict for the strategy."""
+        return {**super().to_json_dict(), "playoff": asdict(self._playoff_config())}
 
 
-def _batch_maker(graph_spec: GraphSpec, data: list[Sample]) -> Callable[[int], Sample]:
+def _are_swept(candidates: Iterable[_TuneCandidate]) -> bool:
+    return all(isinstance(candidate.result, SweepResult) for candidate in candidates)
+
+
+def _batch_maker(graph_spec: GraphSpec, data: Sequence[Sample]) -> Callable[[int], Sample]:
     """Return what makes the call of a batch size: a recorded one of that size, else the one nearest to it, resized."""
 
     def make(batch_size: int) -> Sample:

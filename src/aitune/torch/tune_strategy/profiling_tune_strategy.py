@@ -2,88 +2,44 @@
 
 from __future__ import annotations
 
-import math
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from aitune.exceptions import ProfilingError, TuningError
+from aitune.exceptions import AITuneError, AITuneUserInputError, ProfilingError, TuningError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.recording_module import Sample
-from aitune.torch.task.outcome import BatchMeasurement, CandidateOutcome
+from aitune.torch.task.outcome import CandidateOutcome
 from aitune.torch.task.profiling.config import ProfilingConfig
+from aitune.torch.tune_strategy.build_cost import why_no_time
 from aitune.torch.tune_strategy.candidate import describe_candidate, failed
 from aitune.torch.tune_strategy.default_candidates import default_aot_candidates, default_jit_candidates
+from aitune.torch.tune_strategy.graph_job import GraphJob
 from aitune.torch.tune_strategy.multi_backend_strategy import MultiBackendStrategy
 from aitune.torch.tune_strategy.performance_validation import PerformanceValidationMode
-from aitune.torch.tune_strategy.selection import rank
+from aitune.torch.tune_strategy.profiling_plan import plan_profiling
+from aitune.torch.tune_strategy.profiling_result import (
+    BASELINE_KEY,
+    BackendPerfResult,
+    BackendProfilingResult,
+    _TuneCandidate,
+    require_usable,
+)
+from aitune.torch.tune_strategy.reasons import why_none_came_through, why_nothing_is_left
+from aitune.torch.tune_strategy.selection import choose, rank
+from aitune.torch.tune_strategy.strategy_settings import profiling_settings
 
-BASELINE_KEY = "baseline"
-"""Key of the original module in reports; a candidate that runs it with other options has its own."""
+__all__ = ["BASELINE_KEY", "BackendPerfResult", "BackendProfilingResult", "ProfilingTuneStrategy", "_TuneCandidate"]
 
 _LIVE_AT_ONCE = 2
 Strategy = TypeVar("Strategy", bound="ProfilingTuneStrategy")
-
-
-@dataclass
-class BackendPerfResult:
-    """Profiled metric and speedup result for a single backend.
-
-    Args:
-        backend_description: The backend, for people.
-        metric: Its metric.
-        baseline_metric: The original module's metric.
-        speedup: How many times faster it is; above 1 is faster.
-        passed: Whether it may replace the original module.
-    """
-
-    backend_description: str
-    metric: float
-    baseline_metric: float
-    speedup: float
-    passed: bool
-
-
-@dataclass
-class BackendProfilingResult(ABC):
-    """Profiled backend result returned by profiling strategies.
-
-    Args:
-        selected_batch_size: Batch size that the metric holds for.
-    """
-
-    selected_batch_size: int
-
-    @property
-    @abstractmethod
-    def metric(self) -> float:
-        """Returns the scalar metric used to compare candidates."""
-
-    @property
-    def measurements(self) -> tuple[BatchMeasurement, ...]:
-        """What was measured at each batch size, for the report; a subclass that has it overrides this."""
-        return ()
-
-    def to_json_dict(self, metric_label: str) -> dict[str, int | float]:
-        """Returns fields stored in strategy_results for this backend.
-
-        Args:
-            metric_label: Name of the metric.
-        """
-        return {"selected_batch_size": self.selected_batch_size, metric_label: self.metric}
-
-
-@dataclass
-class _TuneCandidate:
-    backend: Backend
-    result: BackendProfilingResult
 
 
 class ProfilingTuneStrategy(MultiBackendStrategy):
@@ -95,12 +51,16 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
 
     The original module is profiled in :meth:`_pre_tune` as a baseline and is not in the list of candidates. With
     performance validation (the default) it stays when no candidate beats it; without, the best candidate wins
-    regardless of speed, and the strategy raises when all fail.
+    regardless of speed, and the strategy raises when all fail. :meth:`_is_better` alone decides: a tie goes to the
+    baseline, then to the candidate that comes first in the list.
 
     Args:
         backends: Candidates in order of preference; ``None`` takes the defaults.
         profiling_config: How candidates are profiled; ``None`` takes the batch sizes of the run, or powers of two.
         kwargs: Arguments of :class:`MultiBackendStrategy`.
+
+    Raises:
+        AITuneUserInputError: An argument is not usable.
     """
 
     _title: str = ""
@@ -111,7 +71,7 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
     _performance_validation_enabled: bool = True
     _baseline_backend: Backend | None = None
     _baseline_result: BackendProfilingResult | None = None
-    perf_validation_results: list[BackendPerfResult]
+    perf_validation_results: list[BackendPerfResult] = []  # noqa: RUF012 - published; every run makes its own
 
     def __init__(
         self,
@@ -119,9 +79,10 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         profiling_config: ProfilingConfig | None = None,
         **kwargs: Any,
     ) -> None:
+        if profiling_config is not None and not isinstance(profiling_config, ProfilingConfig):
+            raise AITuneUserInputError(f"profiling_config must be a ProfilingConfig, got {profiling_config!r}")
         self._profiling_config = profiling_config
         self._validation_mode = PerformanceValidationMode.ENABLED
-        self._module: torch.nn.Module | None = None
         super().__init__(backends, **kwargs)
 
     def _reset(self) -> None:
@@ -144,6 +105,9 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
 
         Returns:
             The strategy, so that calls chain.
+
+        Raises:
+            AITuneUserInputError: It is none of these.
         """
         self._validation_mode = PerformanceValidationMode.of(enable)
         self._performance_validation_enabled = self._validation_mode is PerformanceValidationMode.ENABLED
@@ -157,12 +121,12 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
 
     def _default_backends(self) -> list[Backend]:
         """Returns default backends."""
-        return MultiBackendStrategy._resolve_default_backends(self)
+        return super()._resolve_default_backends()
 
     def _resolve_default_backends(self) -> list[Backend]:
         return self._default_backends()
 
-    # -- the run ---------------------------------------------------------------------------------------------------
+    # -- the baseline ----------------------------------------------------------------------------------------------
 
     def _pre_tune(
         self,
@@ -175,33 +139,53 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
     ) -> None:
         """Calls super()._pre_tune() (finds max batch size) then profiles TorchEager as baseline."""
         super()._pre_tune(module, name, graph_spec, data, device, cache_dir)
-        self._module = module
         if self._validation_mode is PerformanceValidationMode.DISABLED:
             return
+        self._profile_baseline(GraphJob(module, name, graph_spec, data, device))
+
+    def _profile_baseline(self, job: GraphJob) -> None:
         backend = registry.load("TorchEager")()
         outcome = replace(describe_candidate(backend, is_baseline=True), key=BASELINE_KEY)
-        self._say_stage(outcome.description, name, graph_spec, "measure")
-        # What it raises is an error of the user's model, not of a candidate.
-        baseline = backend.build(module, graph_spec, data, device, self._folders.make(outcome.key))
+        self._say_stage(job, outcome.description, "measure")
+        baseline = backend.build(job.module, job.graph_spec, job.data, job.device, self._folders.make(outcome.key))
         baseline.activate()
-        self._baseline_backend = baseline
-        config = self._get_profiling_config(graph_spec.batching, graph_spec.get_max_batch_size())
-        self._baseline_result = self._measure_baseline(baseline, name, graph_spec, data, config)
-        measured = self._baseline_result.measurements if self._baseline_result is not None else ()
-        self._record(name, graph_spec, replace(outcome, status="ok", stage="measure", measurements=measured))
+        self._baseline_backend = self._live[BASELINE_KEY] = baseline
+        config = self._get_profiling_config(job.graph_spec.batching, job.graph_spec.get_max_batch_size())
+        began = time.perf_counter()
+        try:
+            result = self._measure_baseline(baseline, job, config)
+            self._baseline_result = None if result is None else require_usable(result, self._metric_label)
+        except AITuneError:
+            raise
+        except Exception as error:
+            # An error of the user's model, or of the measurement: no candidate can be judged without it.
+            raise ProfilingError(
+                f"{job.name} {job.graph_spec.name}: the original module could not be measured: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        outcome = replace(outcome, status="ok", stage="measure", measure_seconds=time.perf_counter() - began)
+        self._record(job, replace(outcome, measurements=self._measurements.get(BASELINE_KEY, ())))
+
+    def _measure_baseline(
+        self, backend: Backend, job: GraphJob, config: ProfilingConfig
+    ) -> BackendProfilingResult | None:
+        """Measure the original module; a subclass whose metric it may not have returns ``None``."""
+        return self._measure(backend, job.name, job.graph_spec, job.samples, config)
+
+    def _baseline_candidate(self) -> _TuneCandidate | None:
+        if self._baseline_backend is None or self._baseline_result is None:
+            return None
+        return _TuneCandidate(self._baseline_backend, self._baseline_result)
+
+    @property
+    def _opponent(self) -> _TuneCandidate | None:
+        """The baseline, where it may win."""
+        return self._baseline_candidate() if self._performance_validation_enabled else None
 
     def _key_of(self, backend: Backend) -> str:
         return BASELINE_KEY if backend is self._baseline_backend else backend.key()
 
-    def _end_run(self) -> None:
-        super()._end_run()
-        self._module = None
-
-    def _measure_baseline(
-        self, backend: Backend, name: str, graph_spec: GraphSpec, data: list[Sample], config: ProfilingConfig
-    ) -> BackendProfilingResult | None:
-        """Measure the original module; a subclass whose metric it may not have returns ``None``."""
-        return self._measure(backend, name, graph_spec, data, config)
+    # -- the candidates --------------------------------------------------------------------------------------------
 
     def _tune(
         self,
@@ -233,126 +217,62 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         max_batch_size: int,
     ) -> _TuneCandidate | None:
         """Builds, validates, and profiles each backend; returns the best candidate."""
+        job = GraphJob(module, name, graph_spec, data, device)
         config = self._get_profiling_config(batching, max_batch_size)
         finalists: list[_TuneCandidate] = []
         for backend in self._backends:
-            if self._context.is_over():
-                skipped = replace(describe_candidate(backend), reason="the time budget was spent before it was tried")
-                self._record(name, graph_spec, skipped)
+            candidate = self._try_candidate(backend, job, config)
+            if candidate is None:
                 continue
-            candidate = self._try_candidate(backend, module, name, graph_spec, data, device, config)
-            if candidate is not None:
-                finalists = self._rank([*finalists, candidate])
-                for beaten in finalists[_LIVE_AT_ONCE:]:
+            kept = self._shortlist([*finalists, candidate])[:_LIVE_AT_ONCE]
+            for beaten in [*finalists, candidate]:
+                if not any(beaten is other for other in kept):
                     self._release(self._key_of(beaten.backend))
-                finalists = finalists[:_LIVE_AT_ONCE]
-        return self._choose_finalist(finalists, name, graph_spec, data) if finalists else None
+            finalists = kept
+        return self._choose_finalist(sorted(finalists, key=self._place), job) if finalists else None
 
-    def _try_candidate(
-        self,
-        backend: Backend,
-        module: torch.nn.Module,
-        name: str,
-        graph_spec: GraphSpec,
-        data: list[Sample],
-        device: torch.device,
-        config: ProfilingConfig,
-    ) -> _TuneCandidate | None:
+    def _try_candidate(self, backend: Backend, job: GraphJob, config: ProfilingConfig) -> _TuneCandidate | None:
         """Build, check and profile one candidate; ``None`` when it is out, with the reason in its outcome."""
-        evaluated = self._evaluate(backend, module, name, graph_spec, data, device)
+        no_time = why_no_time(backend.name, self.backend_results, self._context.seconds_left())
+        if no_time is not None:
+            self._record(job, replace(describe_candidate(backend), reason=no_time))
+            return None
+        evaluated = self._evaluate(backend, job)
         if evaluated.backend is None:
             self._last_error = evaluated.error
             return None
-        return self._profile_candidate(evaluated.backend, evaluated.outcome, name, graph_spec, data, config)
+        return self._profile_candidate(evaluated.backend, evaluated.outcome, job, config)
 
     def _profile_candidate(
-        self, backend: Backend, outcome: CandidateOutcome, name: str, graph_spec: GraphSpec, data: list[Sample],
-        config: ProfilingConfig,
-    ) -> _TuneCandidate | None:  # fmt: skip
-        self._say_stage(outcome.description, name, graph_spec, "measure")
+        self, backend: Backend, outcome: CandidateOutcome, job: GraphJob, config: ProfilingConfig
+    ) -> _TuneCandidate | None:
+        self._say_stage(job, outcome.description, "measure")
         began = time.perf_counter()
+        error: Exception | None = None
+        candidate: _TuneCandidate | None = None
         try:
-            result = self._measure(backend, name, graph_spec, data, config)
-            if not math.isfinite(result.metric) or result.metric <= 0:
-                raise ProfilingError(
-                    f"{self._metric_label or 'the metric'} is {result.metric}; expected a number above 0"
-                )
+            measured = self._measure(backend, job.name, job.graph_spec, job.samples, config)
+            result = require_usable(measured, self._metric_label)
             if not backend.is_active:
-                raise ProfilingError("the backend was deactivated while it was measured")
-        except Exception as error:
-            self._last_error = error
-            self._record(name, graph_spec, failed(outcome, "measure", error))
-            self._release(outcome.key)
+                raise ProfilingError("the backend was deactivated while it was measured; expected it to stay active")
+            candidate = _TuneCandidate(backend, result)
+            self._screen(candidate, job)
+            self._record_perf_result(backend, result)
+        except Exception as raised:
+            error = raised
+        seconds = time.perf_counter() - began
+        outcome = replace(outcome, measurements=self._measurements.get(outcome.key, ()), measure_seconds=seconds)
+        if error is not None:
+            self._drop(outcome, error, job)
             return None
-        self._record_perf_result(backend, result)
-        measured = replace(
-            outcome, stage="measure", measurements=result.measurements, measure_seconds=time.perf_counter() - began
-        )
-        candidate = _TuneCandidate(backend, result)
-        self._screen(candidate, graph_spec, data)
-        self._record(name, graph_spec, measured)
+        self._record(job, replace(outcome, stage="measure"))
         return candidate
 
-    def _rank(self, candidates: Sequence[_TuneCandidate]) -> list[_TuneCandidate]:
-        """Sort candidates best first; of equal ones the one that comes first in the list stays first."""
-        return rank(candidates, lambda one, other: self._is_better(one.result, other.result))
-
-    def _screen(self, candidate: _TuneCandidate, graph_spec: GraphSpec, data: list[Sample]) -> None:
-        """Compare a candidate with the baseline side by side, for the report; a hook that paired strategies fill."""
-
-    def _choose_finalist(
-        self, finalists: Sequence[_TuneCandidate], name: str, graph_spec: GraphSpec, data: list[Sample]
-    ) -> _TuneCandidate:
-        """Choose among the best candidates, best first; here the first, by :meth:`_is_better` alone."""
-        self._reason = f"{self._metric_label or 'metric'} {self._fmt(finalists[0].result.metric)} is the best"
-        return finalists[0]
-
-    def _resolve_winner(self, best: _TuneCandidate | None) -> _TuneCandidate:
-        """Returns the winning candidate, falling back to the TorchEager baseline when appropriate."""
-        if not self._performance_validation_enabled:
-            if best is None:
-                raise TuningError(self._why_nothing())
-            return best
-        baseline = self._baseline_candidate()
-        if best is None:
-            if baseline is None:
-                raise TuningError(self._why_nothing())
-            self._reason = "no candidate came through: the original module stays"
-            return baseline
-        if baseline is None:
-            return best
-        return best if self._beats_baseline(best, baseline) else baseline
-
-    def _beats_baseline(self, best: _TuneCandidate, baseline: _TuneCandidate) -> bool:
-        """Say whether the best candidate replaces the baseline; here by :meth:`_is_better` alone."""
-        if self._is_better(best.result, baseline.result):
-            return True
-        self._reason = (
-            f"{self._metric_label or 'metric'} {self._fmt(best.result.metric)} of {best.backend.describe()} is not "
-            f"better than {self._fmt(baseline.result.metric)} of the original module"
-        )
-        return False
-
-    def _baseline_candidate(self) -> _TuneCandidate | None:
-        if self._baseline_backend is None or self._baseline_result is None:
-            return None
-        return _TuneCandidate(self._baseline_backend, self._baseline_result)
-
-    def _why_nothing(self) -> str:
-        outcomes = [outcome for outcome in self._outcomes.values() if not outcome.is_baseline]
-        if not outcomes:
-            return "there is no candidate: the list of backends is empty, and performance validation is not enabled"
-        reasons = "; ".join(f"{outcome.description}: {outcome.status}, {outcome.reason}" for outcome in outcomes)
-        return f"no candidate is left to choose from: {reasons}"
-
-    def _post_tune(self, backend: Backend | None, name: str, graph_spec: GraphSpec, data: list[Sample]) -> None:
-        """Emits a speedup line after tuning completes."""
-        for result in self.perf_validation_results:
-            if backend is not None and result.backend_description == backend.describe():
-                self._log(
-                    f"{name} {graph_spec.name}: {self._metric_label} {self._fmt(result.metric)}, "
-                    f"{result.speedup:.2f}x the original module's {self._fmt(result.baseline_metric)}"
-                )
+    def _drop(self, outcome: CandidateOutcome, error: Exception, job: GraphJob) -> None:
+        """Put a candidate out that failed while it was measured."""
+        self._last_error = error
+        self._record(job, failed(outcome, "measure", error))
+        self._release(outcome.key)
 
     def _record_perf_result(self, backend: Backend, result: BackendProfilingResult) -> None:
         """Appends a BackendPerfResult for the given backend if a baseline is available."""
@@ -369,31 +289,85 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
             )
         )
 
+    # -- the choice ------------------------------------------------------------------------------------------------
+
+    def _shortlist(self, candidates: Sequence[_TuneCandidate]) -> list[_TuneCandidate]:
+        """Sort candidates best first, and leave out those that cannot win."""
+        return rank(sorted(candidates, key=self._place), self._is_better_candidate)
+
+    def _place(self, candidate: _TuneCandidate) -> int:
+        return self._position(candidate.backend)
+
+    def _is_better_candidate(self, one: _TuneCandidate, other: _TuneCandidate) -> bool:
+        return self._is_better(one.result, other.result)
+
+    def _screen(self, candidate: _TuneCandidate, job: GraphJob) -> None:
+        """Compare a candidate with the baseline side by side; a hook that paired strategies fill."""
+
+    def _choose_finalist(self, finalists: Sequence[_TuneCandidate], job: GraphJob) -> _TuneCandidate | None:
+        """Choose among the best candidates, in the order of the list."""
+        return choose(finalists, self._is_better_candidate, self._opponent)
+
+    def _resolve_winner(self, best: _TuneCandidate | None) -> _TuneCandidate:
+        """Returns the winning candidate, falling back to the TorchEager baseline when appropriate."""
+        opponent = self._opponent
+        if best is None and opponent is None:
+            raise TuningError(why_nothing_is_left(self._outcomes.values()))
+        if opponent is None or (best is not None and self._is_better_candidate(best, opponent)):
+            assert best is not None
+            self._reason = self._why_won(best)
+            return best
+        self._reason = self._why_kept(best, opponent)
+        return opponent
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def _why_won(self, best: _TuneCandidate) -> str:
+        """Say in a few words why a candidate was chosen."""
+        opponent = self._opponent
+        beaten = "the best" if opponent is None else f"better than the original module's {self._metric_of(opponent)}"
+        return f"its {self._metric_label or 'metric'} of {self._metric_of(best)} is {beaten}"
+
+    def _why_kept(self, best: _TuneCandidate | None, baseline: _TuneCandidate) -> str:
+        """Say in a few words why the original module stays."""
+        if best is None:
+            return why_none_came_through(self._outcomes.values())
+        return (
+            f"its {self._metric_label or 'metric'} of {self._metric_of(baseline)} is not beaten: the best candidate, "
+            f"{best.backend.describe()}, has {self._metric_of(best)}"
+        )
+
+    def _metric_of(self, candidate: _TuneCandidate) -> str:
+        return self._fmt(candidate.result.metric)
+
+    def _post_tune(self, backend: Backend | None, name: str, graph_spec: GraphSpec, data: list[Sample]) -> None:
+        """Emits a speedup line after tuning completes."""
+        for result in self.perf_validation_results:
+            if backend is not None and result.backend_description == backend.describe():
+                self._log(
+                    f"{name} {graph_spec.name}: {self._metric_label} {self._fmt(result.metric)}, "
+                    f"{result.speedup:.2f}x the original module's {self._fmt(result.baseline_metric)}"
+                )
+
+    def _fmt(self, value: float) -> str:
+        """Formats a metric value with its unit, e.g. `12.34 samples/s`."""
+        return f"{value:{self._value_fmt}} {self._metric_unit}".strip()
+
+    def _describe_parts(self) -> list[str]:
+        """Returns the parts of the description."""
+        title = [part for part in (self._title or type(self).__name__, self._description) if part]
+        return [*title, *super()._describe_parts()[1:], f"performance validation: {self._validation_mode.value}"]
+
+    def _log_baseline_selected(self, backend: Backend) -> None:
+        """Emit an explicit message when the TorchEager baseline is the selected backend."""
+        self._log(f"the original module ({backend.describe()}) stays: {self._reason}")
+
+    # -- measuring -------------------------------------------------------------------------------------------------
+
     def _get_profiling_config(self, batching: bool, max_batch_size: int) -> ProfilingConfig:
-        """Gets profiling configuration.
-
-        Args:
-            batching: Whether the graph can be called with different batch sizes.
-            max_batch_size: Largest batch size that may be measured.
-        """
-        given = self._profiling_config
-        sizes: Sequence[int] = given.batch_sizes if given is not None else self._batch_sizes(max_batch_size)
-        allowed = [size for size in sizes if size <= max_batch_size] or [max_batch_size]
-        if given is not None:
-            return replace(
-                given, batch_sizes=allowed if batching else allowed[:1], batching=batching and given.batching
-            )
-        return ProfilingConfig(allowed if batching else allowed[:1], batching)
-
-    def _batch_sizes(self, max_batch_size: int) -> list[int]:
-        if self._context.batch_sizes is not None and self._find_max_batch_size is not True:
-            return list(self._context.batch_sizes)
-        sizes = [1]
-        while sizes[-1] * 2 <= max_batch_size:
-            sizes.append(sizes[-1] * 2)
-        return sizes if sizes[-1] == max_batch_size else [*sizes, max_batch_size]
-
-    # -- hooks -----------------------------------------------------------------------------------------------------
+        """Gets profiling configuration; see :func:`plan_profiling` for the arguments."""
+        named = None if self._find_max_batch_size is True else self._context.batch_sizes
+        return plan_profiling(self._profiling_config, named, batching, max_batch_size)
 
     @abstractmethod
     def _measure(
@@ -414,44 +388,13 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
     def _speedup(self, result: BackendProfilingResult, baseline_result: BackendProfilingResult) -> float:
         """Returns the speedup of `result` relative to `baseline_result` (>1 is faster)."""
 
-    # -- words -----------------------------------------------------------------------------------------------------
-
-    def _fmt(self, value: float) -> str:
-        """Formats a metric value with its unit, e.g. `12.34 samples/s`."""
-        return f"{value:{self._value_fmt}} {self._metric_unit}".strip()
-
-    def _describe_parts(self) -> list[str]:
-        """Returns the parts of the description."""
-        title = [part for part in (self._title or type(self).__name__, self._description) if part]
-        return [*title, *super()._describe_parts()[1:], f"performance validation: {self._validation_mode.value}"]
-
-    def _log_baseline_selected(self, backend: Backend) -> None:
-        """Emit an explicit message when the TorchEager baseline is the selected backend."""
-        self._log(f"the original module ({backend.describe()}) stays: {self._reason}")
-
     def to_json_dict(self) -> dict[str, Any]:
         """Returns config dict for the strategy."""
-        config = self._profiling_config
         return {
             **super().to_json_dict(),
             "metric": self._metric_label,
             "performance_validation": self._validation_mode.value,
-            "profiling_config": None
-            if config is None
-            else {
-                "batch_sizes": list(config.batch_sizes),
-                "batching": config.batching,
-                "measuring_strategy": _named(config.measuring_strategy),
-                "measurement_stop_strategy": _named(config.measurement_stop_strategy),
-                "profiling_stop_strategy": _named(config.profiling_stop_strategy),
-            },
+            "profiling_config": profiling_settings(self._profiling_config),
+            "batch_sizes": None if self._context.batch_sizes is None else list(self._context.batch_sizes),
+            "seed": self._context.seed,
         }
-
-
-def _named(part: object) -> dict[str, Any] | None:
-    if part is None:
-        return None
-    settings = {
-        key.lstrip("_"): value for key, value in vars(part).items() if isinstance(value, int | float | str | None)
-    }
-    return {"class": type(part).__qualname__, **settings}

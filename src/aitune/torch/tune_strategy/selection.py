@@ -2,96 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cmp_to_key
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from aitune.torch.task.outcome import PairedComparison
+from aitune.torch.task.outcome import PairedComparison, Verdict
 
 Entry = TypeVar("Entry")
 
-
-@dataclass(frozen=True)
-class Choice:
-    """A winner and why.
-
-    Args:
-        key: Key of the winner.
-        reason: Why it won, in words.
-    """
-
-    key: str
-    reason: str
+_MIRRORED: dict[Verdict, Verdict] = {"faster": "slower", "slower": "faster", "tie": "tie", "undecided": "undecided"}
 
 
-def rank(entries: Sequence[Entry], is_better: Callable[[Entry, Entry], bool]) -> list[Entry]:
-    """Sort entries best first; those of which neither is better keep their order.
+def rank(entries: Iterable[Entry], is_better: Callable[[Entry, Entry], bool]) -> list[Entry]:
+    """Sort entries best first: again and again the first one that no other is better than.
+
+    "Better" need not be transitive: of three whose intervals overlap in a chain, the outer two may differ while each
+    ties with the middle one. An entry never comes before one that is better than it, unless they are better than each
+    other in a circle; then the order given holds.
 
     Args:
         entries: In order of preference.
         is_better: Whether the first is better than the second.
     """
+    left = list(entries)
+    ranked: list[Entry] = []
+    while left:
+        unbeaten = (one for one in left if not any(is_better(other, one) for other in left if other is not one))
+        best = next(unbeaten, left[0])
+        ranked.append(best)
+        left = [entry for entry in left if entry is not best]
+    return ranked
 
-    def order(left: Entry, right: Entry) -> int:
-        if is_better(left, right):
-            return -1
-        return 1 if is_better(right, left) else 0
 
-    return sorted(entries, key=cmp_to_key(order))
-
-
-def choose_finalist(ranked: Sequence[str], preference: Sequence[str], comparisons: Sequence[PairedComparison],
-                    baseline: str | None) -> Choice:  # fmt: skip
-    """Choose among candidates, the baseline apart.
-
-    Those that are known to beat the baseline come before those that are not. Between the two best the paired
-    comparison decides; when it is a tie or undecided, the one that comes first in the list stays.
+def choose(
+    entries: Sequence[Entry], is_better: Callable[[Entry, Entry], bool], baseline: Entry | None = None
+) -> Entry | None:
+    """Choose the best entry, those first that are better than the baseline.
 
     Args:
-        ranked: Keys of the candidates, best first by their own measurements; at least one.
-        preference: All keys in the order of the list.
-        comparisons: Paired comparisons, with the baseline and among each other.
-        baseline: Key of the baseline, if there is one.
+        entries: In order of preference, which decides between entries of which neither is better.
+        is_better: Whether the first is better than the second.
+        baseline: What they are up against; ``None`` when nothing is.
+
+    Returns:
+        The best; it need not be better than the baseline. ``None`` when there is no entry.
     """
-    beats = {c.candidate for c in comparisons if c.opponent == baseline and c.verdict == "faster"}
-    standing = [key for key in ranked if key in beats] or list(ranked)
-    best = standing[0]
-    for other in standing[1:]:
-        comparison = _between(comparisons, best, other)
-        if comparison is None:
-            continue
-        if comparison.verdict in ("faster", "slower"):
-            winner = comparison.candidate if comparison.verdict == "faster" else comparison.opponent
-        else:
-            winner = min(best, other, key=list(preference).index)
-        loser = other if winner == best else best
-        return Choice(winner, _words(comparison, winner, loser))
-    return Choice(best, "the best by its own measurements" if len(standing) > 1 else "the only candidate left")
+    # Who beats the baseline and who is better of two was measured apart, so the two need not fit together.
+    standing = [entry for entry in entries if baseline is None or is_better(entry, baseline)]
+    return next(iter(rank(standing or entries, is_better)), None)
 
 
-def beats_baseline(key: str, baseline: str, comparisons: Sequence[PairedComparison]) -> tuple[bool, str] | None:
-    """Say whether a candidate is faster than the baseline by more than the noise, and why.
+def verdict_between(first: str, second: str, comparisons: Iterable[PairedComparison]) -> Verdict | None:
+    """Return the verdict on ``first`` against ``second``, whichever of the two was the candidate.
 
     Args:
-        key: Key of the candidate.
-        baseline: Key of the baseline.
+        first: Key of the one that is judged.
+        second: Key of the other.
         comparisons: Paired comparisons.
 
     Returns:
         ``None`` when the two were not compared.
     """
     for comparison in comparisons:
-        if (comparison.candidate, comparison.opponent) == (key, baseline):
-            return comparison.verdict == "faster", comparison.reason
+        if (comparison.candidate, comparison.opponent) == (first, second):
+            return comparison.verdict
+        if (comparison.candidate, comparison.opponent) == (second, first):
+            return _MIRRORED[comparison.verdict]
     return None
 
 
-def _between(comparisons: Sequence[PairedComparison], first: str, second: str) -> PairedComparison | None:
-    return next((c for c in comparisons if {c.candidate, c.opponent} == {first, second}), None)
+def replace_comparisons(
+    before: Iterable[PairedComparison], later: Iterable[PairedComparison]
+) -> tuple[PairedComparison, ...]:
+    """Return both, without the earlier ones of pairs that were compared again.
 
-
-def _words(comparison: PairedComparison, winner: str, loser: str) -> str:
-    if comparison.verdict in ("faster", "slower"):
-        return f"faster than {loser} in a paired comparison ({comparison.reason})"
-    return f"comes before {loser} in the list, and neither is clearly faster ({comparison.reason})"
+    Args:
+        before: Comparisons so far.
+        later: Comparisons that count more.
+    """
+    latest = tuple(later)
+    again = {frozenset((c.candidate, c.opponent)) for c in latest}
+    return (*(c for c in before if frozenset((c.candidate, c.opponent)) not in again), *latest)

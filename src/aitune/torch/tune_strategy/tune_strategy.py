@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -20,7 +20,7 @@ from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.module_state import preserved_state
-from aitune.torch.task.outcome import Agreement, CandidateOutcome, GraphReport, PairedComparison
+from aitune.torch.task.outcome import Agreement, BatchMeasurement, CandidateOutcome, GraphReport, PairedComparison
 from aitune.torch.task.reference import References, make_references
 from aitune.torch.tune_strategy.build_folder import BuildFolders
 from aitune.torch.tune_strategy.candidate import (
@@ -33,8 +33,12 @@ from aitune.torch.tune_strategy.candidate import (
     why_unavailable,
 )
 from aitune.torch.tune_strategy.context import TuningContext
+from aitune.torch.tune_strategy.graph_job import GraphJob
+from aitune.torch.tune_strategy.strategy_settings import accuracy_settings
 
 logger = logging.getLogger(__name__)
+
+Stage = Literal["build", "check", "measure", "playoff"]
 
 
 class TuneStrategy(ABC):
@@ -64,11 +68,13 @@ class TuneStrategy(ABC):
         self._warnings: list[str] = []
         self._reason = ""
         self._live: dict[str, Backend] = {}
+        self._measurements: dict[str, tuple[BatchMeasurement, ...]] = {}
         self.report: GraphReport | None = None
 
     def _end_run(self) -> None:
         """Let go of what only the run needed; what was learnt stays."""
-        self._live.clear()
+        for key in tuple(self._live):
+            self._release(key)
         self._references = None
 
     # -- for callers -----------------------------------------------------------------------------------------------
@@ -143,6 +149,7 @@ class TuneStrategy(ABC):
             if not backend.is_active:
                 backend.activate()
             backend.deploy(device)
+            self._live = {key: other for key, other in self._live.items() if other is not backend}
             folders.keep_for(backend.key(), backend)
             self._finish(name, graph_spec, backend, time.perf_counter() - began)
             return backend
@@ -167,11 +174,12 @@ class TuneStrategy(ABC):
         self._reset()
         self._configure_for_module(module)
         self._announce(name, graph_spec)
+        job = GraphJob(module, name, graph_spec, data, device)
         for backend in self._candidates():
             task = CandidateTask(backend, module, graph_spec, data, device, Path(cache_dir))
             outcome, reason = describe_candidate(backend), why_unavailable(task)
             unavailable = replace(outcome, status="unavailable", reason=reason)
-            self._record(name, graph_spec, replace(outcome, reason="dry run") if reason is None else unavailable)
+            self._record(job, replace(outcome, reason="dry run") if reason is None else unavailable)
         self._reason = "dry run: nothing was built"
         self._finish(name, graph_spec, None, 0.0)
         return self.backend_results
@@ -198,18 +206,10 @@ class TuneStrategy(ABC):
 
     def to_json_dict(self) -> dict[str, Any]:
         """Return every setting that is needed to repeat the run, as plain data."""
-        budget = self._accuracy_budget
         return {
             "strategy": type(self).__name__,
             "correctness_check": self._correctness_check_enabled,
-            "accuracy_budget": None
-            if budget is None
-            else {
-                "max_relative_error": budget.max_relative_error,
-                "min_cosine": budget.min_cosine,
-                "metric": getattr(budget.metric, "__qualname__", repr(budget.metric)) if budget.metric else None,
-                "min_metric": budget.min_metric,
-            },
+            "accuracy_budget": accuracy_settings(self._budget),
         }
 
     # -- hooks -----------------------------------------------------------------------------------------------------
@@ -263,18 +263,16 @@ class TuneStrategy(ABC):
     def _budget(self) -> AccuracyBudget | None:
         return self._accuracy_budget or self._context.accuracy_budget
 
-    def _evaluate(
-        self, backend: Backend, module: torch.nn.Module, name: str, graph_spec: GraphSpec,
-        data: Sequence[Sample], device: torch.device,
-    ) -> EvaluatedCandidate:  # fmt: skip
+    def _evaluate(self, backend: Backend, job: GraphJob) -> EvaluatedCandidate:
         """Build and check one candidate, and tell the listeners."""
         task = CandidateTask(
-            backend, module, graph_spec, data, device, self._folders.make(backend.key()), self._references, self._budget
-        )
-        evaluated = evaluate_candidate(task, lambda stage: self._say_stage(backend.describe(), name, graph_spec, stage))
+            backend, job.module, job.graph_spec, job.data, job.device,
+            self._folders.make(backend.key()), self._references, self._budget,
+        )  # fmt: skip
+        evaluated = evaluate_candidate(task, lambda stage: self._say_stage(job, backend.describe(), stage))
         if evaluated.backend is not None:
             self._live[evaluated.outcome.key] = evaluated.backend
-        self._record(name, graph_spec, evaluated.outcome, finished=evaluated.backend is None)
+        self._record(job, evaluated.outcome, finished=evaluated.backend is None)
         return evaluated
 
     def _key_of(self, backend: Backend) -> str:
@@ -287,13 +285,17 @@ class TuneStrategy(ABC):
     def _release(self, key: str) -> None:
         release(self._live.pop(key, None))
 
-    def _record(self, name: str, graph_spec: GraphSpec, outcome: CandidateOutcome, *, finished: bool = True) -> None:
+    def _record(self, job: GraphJob, outcome: CandidateOutcome, *, finished: bool = True) -> None:
         self._outcomes[outcome.key] = outcome
         if finished:
-            self._context.emitter.emit(CandidateFinished(name, graph_spec.name, outcome))
+            self._context.emitter.emit(CandidateFinished(job.name, job.graph_spec.name, outcome))
 
-    def _say_stage(self, candidate: str, name: str, graph_spec: GraphSpec, stage: Any) -> None:
-        self._context.emitter.emit(CandidateStage(name, graph_spec.name, candidate, stage))
+    def _keep_measurements(self, backend: Backend, measurements: Sequence[BatchMeasurement]) -> None:
+        """Let the report hold what was measured; also of a backend that fails in the end."""
+        self._measurements[self._key_of(backend)] = tuple(measurements)
+
+    def _say_stage(self, job: GraphJob, candidate: str, stage: Stage) -> None:
+        self._context.emitter.emit(CandidateStage(job.name, job.graph_spec.name, candidate, stage))
 
     def _warn(self, name: str, graph_spec: GraphSpec, message: str) -> None:
         self._warnings.append(message)

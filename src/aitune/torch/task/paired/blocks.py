@@ -30,11 +30,12 @@ class Contestant:
     """One callable of a comparison.
 
     Args:
-        key: Name of it in the result.
+        key: What identifies it in the result.
         infer: What is called.
         sample: Arguments of every call.
         samples_per_call: Samples in a call; times are compared per sample, so batch sizes may differ.
         copy_inputs: Whether each call gets a copy of the arguments, because it may change them.
+        name: What people call it; ``None`` takes the key.
     """
 
     key: str
@@ -42,6 +43,12 @@ class Contestant:
     sample: Sample
     samples_per_call: int = 1
     copy_inputs: bool = False
+    name: str | None = None
+
+    @property
+    def display_name(self) -> str:
+        """What people call it."""
+        return self.key if self.name is None else self.name
 
 
 @dataclass(frozen=True)

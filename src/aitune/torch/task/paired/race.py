@@ -81,6 +81,14 @@ class Race:
             self._run_round(keys)
             self._drop_losers()
 
+    def name_of(self, key: str) -> str:
+        """Return what people call a contestant.
+
+        Args:
+            key: Its key.
+        """
+        return self._runners[key].contestant.display_name
+
     def _run_round(self, keys: list[str]) -> None:
         self._random.shuffle(keys)
         blocks: dict[str, Block] = {}
@@ -102,7 +110,7 @@ class Race:
             if key == self._baseline:
                 raise
             self.failed[key] = error
-            self.out[key] = f"{key} raised {type(error).__name__}: {error}"
+            self.out[key] = f"{self.name_of(key)} raised {type(error).__name__}: {error}"
             return None
 
     def _drop_losers(self) -> None:
@@ -112,11 +120,13 @@ class Race:
             verdict = duel.decision.verdict
             if duel.opponent == self._baseline:
                 if verdict != "faster":
-                    self.out.setdefault(duel.candidate, f"{duel.candidate} does not beat {self._baseline}")
+                    self.out.setdefault(
+                        duel.candidate, f"{self.name_of(duel.candidate)} does not beat {self.name_of(self._baseline)}"
+                    )
             elif verdict == "faster":
-                self.out.setdefault(duel.opponent, f"{duel.candidate} is faster")
+                self.out.setdefault(duel.opponent, f"{self.name_of(duel.candidate)} is faster")
             elif verdict == "slower":
-                self.out.setdefault(duel.candidate, f"{duel.opponent} is faster")
+                self.out.setdefault(duel.candidate, f"{self.name_of(duel.opponent)} is faster")
 
     def _open_duels(self) -> list[Duel]:
         return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aitune.torch.task.paired.duel import Decision, Duel
@@ -27,23 +28,25 @@ class Circumstances:
     ended_early: str | None = None
 
 
-def explain(duel: Duel, decision: Decision, around: Circumstances) -> str:
+def explain(duel: Duel, decision: Decision, around: Circumstances, names: Mapping[str, str]) -> str:
     """Say what was decided and why; for an undecided duel also what would decide it.
 
     Args:
         duel: The duel.
         decision: What it ended with.
         around: What surrounded it.
+        names: What people call each contestant, by key.
     """
+    candidate, opponent = names[duel.candidate], names[duel.opponent]
     interval = decision.interval
     ratio = math.exp(interval.estimate)
     span = f"{ratio:.3f} ({math.exp(interval.low):.3f} to {math.exp(interval.high):.3f})"
     if decision.verdict == "faster":
-        return f"{duel.candidate} is {ratio:.2f} x as fast as {duel.opponent}: ratio {span}"
+        return f"{candidate} is {ratio:.2f} x as fast as {opponent}: ratio {span}"
     if decision.verdict == "slower":
-        return f"{duel.candidate} is slower than {duel.opponent}: ratio {span}"
+        return f"{candidate} is slower than {opponent}: ratio {span}"
     if decision.verdict == "tie":
-        return f"no difference above {decision.margin:.0%} between {duel.candidate} and {duel.opponent}: ratio {span}"
+        return f"no difference above {decision.margin:.0%} between {candidate} and {opponent}: ratio {span}"
     if around.ended_early is not None:
         return f"undecided, ratio {span}: {around.ended_early}"
     return f"undecided after {around.seconds:.1f} s, ratio {span}: {_noise(duel, around)}; {_advice(duel, around)}"

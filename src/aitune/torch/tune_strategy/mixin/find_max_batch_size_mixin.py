@@ -16,6 +16,7 @@ from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.task.profiling.measuring_stop import NumStepsMeasuringStopStrategy
 from aitune.torch.task.profiling.results import ProfilingResults
 from aitune.torch.task.profiling.sweep import profile
+from aitune.torch.tune_strategy.profiling_plan import powers_of_two
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
 
 LARGEST_BATCH_SIZE = 1024
@@ -99,11 +100,12 @@ class FindMaxBatchSizeMixin(TuneStrategy):
                 backend.infer,
                 lambda batch_size: graph_spec.make_batch(*data[0], batch_size),
                 ProfilingConfig(
-                    _powers_of_two(graph_spec.get_min_batch_size(), LARGEST_BATCH_SIZE),
+                    powers_of_two(graph_spec.get_min_batch_size(), LARGEST_BATCH_SIZE),
                     measurement_stop_strategy=NumStepsMeasuringStopStrategy(_CALLS_PER_BATCH_SIZE, 2),
                 ),
                 device=device,
                 deadline=self._context.deadline,
+                machine=self._context.machine,
             )
         finally:
             backend.deactivate()
@@ -135,10 +137,3 @@ class FindMaxBatchSizeMixin(TuneStrategy):
     def to_json_dict(self) -> dict[str, Any]:
         """Return every setting that is needed to repeat the run, as plain data."""
         return {**super().to_json_dict(), "find_max_batch_size": self._find_max_batch_size}
-
-
-def _powers_of_two(first: int, last: int) -> list[int]:
-    sizes = [first]
-    while sizes[-1] * 2 <= last:
-        sizes.append(sizes[-1] * 2)
-    return sizes

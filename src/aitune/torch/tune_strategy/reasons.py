@@ -1,0 +1,99 @@
+"""Why a graph ended as it did: one short sentence, in words that need no other part of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from aitune.torch.task.outcome import CandidateOutcome, PairedComparison
+from aitune.torch.tune_strategy.selection import verdict_between
+
+
+def why_nothing_is_left(outcomes: Iterable[CandidateOutcome]) -> str:
+    """Say why no backend could be chosen: every candidate with its reason.
+
+    Args:
+        outcomes: What was seen, the baseline included.
+    """
+    candidates = [outcome for outcome in outcomes if not outcome.is_baseline]
+    if not candidates:
+        return (
+            "there is no candidate: the list of backends is empty, and the original module may not win; give "
+            "backends, or enable_performance_validation()"
+        )
+    reasons = "; ".join(f"{outcome.description}: {outcome.status}, {outcome.reason}" for outcome in candidates)
+    return f"no candidate is left to choose from: {reasons}"
+
+
+def why_none_came_through(outcomes: Iterable[CandidateOutcome]) -> str:
+    """Say in a few words why the original module stays without a candidate to compare it with.
+
+    Args:
+        outcomes: What was seen, the baseline included.
+    """
+    candidates = [outcome for outcome in outcomes if not outcome.is_baseline]
+    if not candidates:
+        return "the list of candidates is empty"
+    if all(outcome.status == "skipped" for outcome in candidates):
+        return "the time budget left no time for any candidate"
+    return "no candidate came through"
+
+
+def explain_win(
+    winner: str, runner_up: str | None, comparisons: Iterable[PairedComparison], names: Mapping[str, str]
+) -> str:
+    """Say why a candidate was chosen that is faster than the original module.
+
+    Args:
+        winner: Its key.
+        runner_up: Key of the next best candidate that is faster than the original as well, if there is one.
+        comparisons: Paired comparisons.
+        names: What each key is called.
+    """
+    text = "clearly faster than the original module"
+    return text if runner_up is None else f"{text}, and {_against(winner, runner_up, comparisons, names)}"
+
+
+def explain_best(
+    winner: str, runner_up: str | None, comparisons: Iterable[PairedComparison], names: Mapping[str, str]
+) -> str:
+    """Say why a candidate was chosen where the original module has no say; see :func:`explain_win`."""
+    if runner_up is None:
+        return "the only candidate that came through"
+    return _against(winner, runner_up, comparisons, names)
+
+
+def explain_kept(
+    candidates: Sequence[str], baseline: str, comparisons: Iterable[PairedComparison], names: Mapping[str, str]
+) -> str:
+    """Say why the original module stays.
+
+    Args:
+        candidates: Keys of the candidates that were measured.
+        baseline: Key of the original module.
+        comparisons: Paired comparisons.
+        names: What each key is called.
+    """
+    against = [c for c in comparisons if c.opponent == baseline and c.candidate in candidates]
+    if not against:
+        return "no candidate is clearly faster" if candidates else "no candidate came through"
+    best = max(against, key=lambda comparison: comparison.speedup)
+    span = f"{best.speedup:.2f} ({best.low:.2f} to {best.high:.2f}) times its speed"
+    name = names[best.candidate]
+    if best.verdict == "undecided":
+        return f"whether {name} is faster could not be decided: it runs at {span}"
+    return f"no candidate is clearly faster: the best, {name}, runs at {span}"
+
+
+def _against(winner: str, runner_up: str, comparisons: Iterable[PairedComparison], names: Mapping[str, str]) -> str:
+    listed = list(comparisons)
+    verdict = verdict_between(winner, runner_up, listed)
+    other = names[runner_up]
+    if verdict == "faster":
+        comparison = next(c for c in listed if {c.candidate, c.opponent} == {winner, runner_up})
+        ratio = comparison.speedup if comparison.candidate == winner else 1.0 / comparison.speedup
+        return f"{ratio:.2f} times as fast as {other}, the next best"
+    if verdict == "tie":
+        return f"as fast as {other}, which comes later in the list"
+    if verdict == "undecided":
+        return f"not clearly slower than {other}, which comes later in the list"
+    return f"better than {other} by its own measurements"

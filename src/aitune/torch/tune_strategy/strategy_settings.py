@@ -1,0 +1,71 @@
+"""The settings of a strategy as plain data, complete enough to make it again by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from aitune.torch.backend.backend import Backend
+from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.profiling.config import ProfilingConfig
+
+
+def plain_settings(value: Any) -> Any:
+    """Return a setting as what JSON can hold.
+
+    Dataclasses and other objects become their class and their settings, functions their name, everything that is
+    plain already stays.
+
+    Args:
+        value: Any setting.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain_settings(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_settings(entry) for entry in value]
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+        return f"{value.__module__}.{value.__qualname__}"
+    if is_dataclass(value):
+        return {
+            "class": type(value).__qualname__,
+            **{f.name: plain_settings(getattr(value, f.name)) for f in fields(value)},
+        }
+    if type(value).__module__.split(".")[0] == "torch":
+        return str(value)
+    settings = {name.lstrip("_"): plain_settings(entry) for name, entry in getattr(value, "__dict__", {}).items()}
+    return {"class": type(value).__qualname__, **settings}
+
+
+def profiling_settings(config: ProfilingConfig | None) -> dict[str, Any] | None:
+    """Return how candidates are profiled.
+
+    Args:
+        config: The settings; ``None`` for those of the run.
+    """
+    if config is None:
+        return None
+    return {field.name: plain_settings(getattr(config, field.name)) for field in fields(config)}
+
+
+def accuracy_settings(budget: AccuracyBudget | None) -> dict[str, Any] | None:
+    """Return what candidates that give precision away have to keep.
+
+    Args:
+        budget: The budget; ``None`` when there is none.
+    """
+    if budget is None:
+        return None
+    return {field.name: plain_settings(getattr(budget, field.name)) for field in fields(budget)}
+
+
+def backend_settings(backend: Backend) -> dict[str, Any]:
+    """Return which backend it is and how it is configured.
+
+    Args:
+        backend: A backend.
+    """
+    config = getattr(backend, "config", None)
+    return {"name": backend.name, "key": backend.key(), "config": plain_settings(config)}
