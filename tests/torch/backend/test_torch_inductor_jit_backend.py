@@ -83,7 +83,16 @@ def test_unfrozen_code_follows_the_weights(build: Any) -> None:
     with torch.no_grad():
         module.layers[2].bias.add_(1)
     torch.testing.assert_close(backend.infer(x), module(x).detach())
-    assert not build(TorchInductorJitBackend(), module, [call(x)]).follows_weights
+
+
+def test_frozen_code_holds_its_own_weights_and_says_so(build: Any) -> None:
+    module, x = seeded(TinyMLP), torch.rand(2, 8)
+    backend = build(TorchInductorJitBackend(), module, [call(x)])
+    expected = module(x).detach()
+    assert not backend.follows_weights
+    with torch.no_grad():
+        module.layers[2].bias.add_(1)
+    torch.testing.assert_close(backend.infer(x), expected)
 
 
 def test_autocast_gives_precision_away_and_keeps_the_dtype(build: Any) -> None:

@@ -139,8 +139,10 @@ class TorchInductorJitBackend(TensorBackend):
             accumulated_recompile_limit=4 * _MOST_COMPILATIONS,
             fail_on_recompile_limit_hit=True,
         )
-        # One compile thread: more would be processes that outlive a build that is killed.
-        with untouched(module), limits, torch._inductor.config.patch(compile_threads=1):
+        # One compile thread: more would be processes that outlive a build that is killed. Freezing is set for the
+        # tracer, too: with the option of the compiler alone the weights would stay inputs and nothing would be frozen.
+        settings = torch._inductor.config.patch(compile_threads=1, freezing=self._freezing)
+        with untouched(module), limits, settings:
             for sizes in sizes_to_run:
                 sample = data[recorded.index(sizes)] if sizes in recorded else graph_spec.resize(data[0], sizes)
                 self._compile_for(compiled, sample, is_recorded=sizes in recorded)
@@ -155,7 +157,7 @@ class TorchInductorJitBackend(TensorBackend):
         mode_options: dict[str, Any] = {}
         if self.config.mode is not None:
             mode_options = torch._inductor.list_mode_options(self.config.mode, self.config.dynamic)
-        return {**mode_options, "freezing": self._freezing, **self.config.options}
+        return {**mode_options, **self.config.options, "freezing": self._freezing}
 
     def _compile_for(self, compiled: Callable[..., Any], sample: Sample, is_recorded: bool) -> None:
         tensors = [
