@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,8 @@ class BuildFolders:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._folders: dict[str, Path] = {}
+        # What was there before, empty or not, is not ours to remove.
+        self._made = [folder for folder in (root, *root.parents) if not folder.exists()]
 
     def make(self, key: str) -> Path:
         """Make a folder that no other run shares.
@@ -42,14 +45,23 @@ class BuildFolders:
         """
         folder = self._folders.pop(key, None)
         if folder is not None:
-            weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+            weakref.finalize(owner, _remove, folder, self._made)
 
     def remove_others(self) -> None:
-        """Remove every folder that is not kept."""
+        """Remove every folder that is not kept, and those around it that this run made and that are empty now."""
         for folder in self._folders.values():
             shutil.rmtree(folder, ignore_errors=True)
         self._folders.clear()
-        for folder in (self._root, self._root.parent):
-            # Left alone when something else lies in it.
-            with suppress(OSError):
-                folder.rmdir()
+        _remove_empty(self._made)
+
+
+def _remove(folder: Path, made: Sequence[Path]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _remove_empty(made)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        # Left alone when something else lies in it.
+        with suppress(OSError):
+            folder.rmdir()

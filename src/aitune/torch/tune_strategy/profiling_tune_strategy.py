@@ -153,8 +153,7 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         config = self._get_profiling_config(job.graph_spec.batching, job.graph_spec.get_max_batch_size())
         began = time.perf_counter()
         try:
-            result = self._measure_baseline(baseline, job, config)
-            self._baseline_result = None if result is None else require_usable(result, self._metric_label)
+            self._baseline_result = self._measure_baseline(baseline, job, config)
         except AITuneError:
             raise
         except Exception as error:
@@ -170,7 +169,7 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         self, backend: Backend, job: GraphJob, config: ProfilingConfig
     ) -> BackendProfilingResult | None:
         """Measure the original module; a subclass whose metric it may not have returns ``None``."""
-        return self._measure(backend, job.name, job.graph_spec, job.samples, config)
+        return require_usable(self._measure(backend, job.name, job.graph_spec, job.samples, config), self._metric_label)
 
     def _baseline_candidate(self) -> _TuneCandidate | None:
         if self._baseline_backend is None or self._baseline_result is None:
