@@ -50,6 +50,7 @@ class Backend(ABC):
         runs_original: Whether a call may as well go straight to the original module.
         follows_weights: Whether a change of the module's weights shows in the answers.
         equal_symbols: Groups of symbols of the graph that the build took for one.
+        notes: What a user should know of the build, such as "nothing was compiled".
     """
 
     device_types: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
@@ -61,6 +62,7 @@ class Backend(ABC):
     runs_original: bool = False
     follows_weights: bool = False
     equal_symbols: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self._lifecycle = BackendState.NEW

@@ -20,7 +20,7 @@ import torch
 from aitune.exceptions import ExportError
 from aitune.torch.backend.export_sizes import SymbolGroups, choose_example, coincident_symbols
 from aitune.torch.backend.flat_module import FlatModule
-from aitune.torch.backend.module_state import untouched
+from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.tensor_spec import Axis, Symbol

@@ -13,7 +13,7 @@ import torch
 from aitune.exceptions import ExportError
 from aitune.torch.backend.export import ExportedGraph
 from aitune.torch.backend.flat_module import FlatModule
-from aitune.torch.backend.module_state import untouched
+from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
 
 MODEL_FILE = "model.onnx"

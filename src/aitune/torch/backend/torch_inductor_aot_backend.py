@@ -18,7 +18,7 @@ from aitune.torch.backend.backend_config import BackendConfig
 from aitune.torch.backend.export import export_graph
 from aitune.torch.backend.fingerprint import library_versions
 from aitune.torch.backend.flat_module import refused_tensors
-from aitune.torch.backend.module_state import untouched
+from aitune.torch.backend.untouched import untouched
 from aitune.torch.backend.verification_calls import require_pure, verification_calls
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample

@@ -9,7 +9,7 @@ import torch
 
 from aitune.exceptions import BuildError
 from aitune.torch.backend.flat_module import FlatModule
-from aitune.torch.backend.module_state import untouched
+from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 

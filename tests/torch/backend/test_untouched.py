@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from aitune.testing.tiny_models import CallCounter, TinyConvNet
-from aitune.torch.backend.module_state import untouched
+from aitune.torch.backend.untouched import untouched
 
 
 class Cacher(nn.Module):
