@@ -19,8 +19,8 @@ from aitune.torch.backend.backend_config import BackendConfig, require_choice, r
 from aitune.torch.backend.export import ExportedGraph, export_graph, make_example
 from aitune.torch.backend.export_onnx import input_name, onnx_from_export
 from aitune.torch.backend.flat_module import FlatModule, refused_tensors
-from aitune.torch.backend.untouched import untouched
 from aitune.torch.backend.threads import thread_budget
+from aitune.torch.backend.untouched import untouched
 from aitune.torch.backend.verification_calls import VerificationCalls, require_pure, verification_calls
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample

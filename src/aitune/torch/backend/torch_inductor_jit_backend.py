@@ -16,8 +16,8 @@ from aitune.torch.backend.backend import Backend, TensorBackend
 from aitune.torch.backend.compile_calls import call_maker, compile_sizes, made_up_sample
 from aitune.torch.backend.fingerprint import backend_key, library_versions
 from aitune.torch.backend.flat_module import refused_tensors
-from aitune.torch.backend.untouched import untouched
 from aitune.torch.backend.stored_state import StoredState
+from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.plain_data import graph_spec_to_dict
 from aitune.torch.module.sample import Sample
