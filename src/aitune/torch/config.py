@@ -33,6 +33,8 @@ class Config:
         max_graphs: Most graphs recorded for one module; further kinds of calls run on the original.
         strict_mode: Whether non-tensor arguments are part of a graph's identity.
         on_unknown_input: What a tuned module does with a call that no graph covers: run the original, or raise.
+        weight_check_interval: Seconds between two looks of a tuned module at some values of its weights, which find
+            writes that nothing else shows (through ``.data``); ``None`` never looks.
         minimum_gain: Share by which a candidate must beat the original to replace it (0.01 is 1%).
         num_threads: Threads that a call may use on a CPU, for every backend alike; ``None`` keeps torch's number.
         seed: Seed of the random orders and of the inputs that are made up for checks.
@@ -47,6 +49,7 @@ class Config:
     max_graphs: int = 16
     strict_mode: bool = True
     on_unknown_input: Literal["eager", "error"] = "eager"
+    weight_check_interval: float | None = 1.0
     minimum_gain: float = 0.01
     num_threads: int | None = None
     seed: int = 0

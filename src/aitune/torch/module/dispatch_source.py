@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils.hooks import RemovableHandle
 
 from aitune.torch.module.decision_tree import Branch, decision_lines
 from aitune.torch.module.forward_signature import ForwardSignature
@@ -42,10 +43,10 @@ class DispatchSource:
     """The source of a function named ``forward`` that takes a call of the module.
 
     What the function refers to beside :attr:`objects` its user has to provide: ``_aitune_module``, ``_aitune_counts``
-    (per thread, with ``values``), ``_aitune_weights_changed()``, ``_aitune_hooks_added()``,
-    ``_aitune_failed(graph, error)``, ``_aitune_fall_back(cause, …)``, ``_aitune_match(…)``, and for each graph
-    ``_aitune_run<number>``, which takes the list of tensors where its backend has ``run_tensors``. Where the signature
-    is indirect, falling back returns ``_aitune_absent``, and the caller runs the original with the arguments as given.
+    (per thread, with ``values``), ``_aitune_weights_changed()``, ``_aitune_hooks``, ``_aitune_failed(graph, error)``,
+    ``_aitune_fall_back(cause, ...)``, ``_aitune_match(...)``, and for each graph ``_aitune_run<number>``, which takes
+    the list of tensors where its backend has ``run_tensors``. Where the signature is indirect, falling back returns
+    ``_aitune_absent``, and the caller runs the original with the arguments as given.
 
     Args:
         text: The source.
@@ -58,20 +59,24 @@ class DispatchSource:
     unwritten: tuple[int, ...]
 
 
-def write_dispatch(signature: ForwardSignature, graphs: Sequence[TunedGraph]) -> DispatchSource:
+def write_dispatch(
+    signature: ForwardSignature, graphs: Sequence[TunedGraph], has_weights: bool = True
+) -> DispatchSource:
     """Write the forward of a tuned module.
 
     Args:
         signature: How the original forward is called.
         graphs: The tuned graphs.
+        has_weights: Whether the module has any that could change.
     """
-    return _Writer(signature, graphs).write()
+    return _Writer(signature, graphs, has_weights).write()
 
 
 @dataclass
 class _Writer:
     signature: ForwardSignature
     graphs: Sequence[TunedGraph]
+    has_weights: bool
     names: SourceNames = field(default_factory=SourceNames)
     unwritten: list[int] = field(default_factory=list)
 
@@ -111,6 +116,7 @@ class _Writer:
             _aitune_autocast_enabled=torch.is_autocast_enabled,
             _aitune_autocast_dtype=torch.get_autocast_dtype,
             _aitune_grad_enabled=torch.is_grad_enabled,
+            _aitune_Handle=RemovableHandle,
         )
         traced = (
             "_aitune_is_compiling() or _aitune_tracing_state() is not None or _aitune_modes() "
@@ -162,9 +168,9 @@ class _Writer:
             requires_grad = " or ".join(f"{tensor}.requires_grad" for tensor in guard.tensors)
             lines.append(f"if _aitune_grad_enabled() and ({requires_grad}):")
             lines.append(f"    return _aitune_fall_back({GRADIENTS}, {call})")
-        lines.append("if _aitune_hooks_added() is not None:")
+        lines.append("if _aitune_Handle.next_id != _aitune_hooks.last_handle and _aitune_hooks.added() is not None:")
         lines.append(f"    return _aitune_fall_back({HOOKS}, {call})")
-        if not graph.backend.follows_weights:
+        if self.has_weights and not graph.backend.follows_weights:
             lines.append("if _aitune_weights_changed() is not None:")
             lines.append(f"    return _aitune_fall_back({WEIGHTS}, {call})")
         flat = hasattr(graph.backend, "run_tensors")

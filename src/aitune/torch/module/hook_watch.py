@@ -8,12 +8,17 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 _FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_FOUND = -1
 
 
 class HookWatch:
     """Compares the forward hooks of the submodules with what they were.
 
     Hooks of the module itself do not matter: they run around the tuned forward.
+
+    Attributes:
+        last_handle: ``RemovableHandle.next_id`` of the last look that found nothing. Every hook of the process takes
+            the next number, so as long as the two are the same :meth:`added` need not be asked.
 
     Args:
         module: The module whose submodules are watched.
@@ -22,19 +27,18 @@ class HookWatch:
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
         self._known = frozenset(_hooks(module))
-        self._found: str | None = None
-        self._last_handle = _next_handle()
+        self.last_handle = RemovableHandle.next_id
 
     def added(self) -> str | None:
         """Return the name of a submodule that has a new forward hook, ``None`` when there is none."""
-        # Every hook of the process takes the next number: as long as it stands still, nothing was added.
-        last = _next_handle()
-        if last == self._last_handle and self._found is None:
-            return None
-        new = {key: name for key, name in _hooks(self._module).items() if key not in self._known}
-        self._found = next(iter(new.values()), None)
-        self._last_handle = last
-        return self._found
+        last = RemovableHandle.next_id
+        try:
+            found = next((name for key, name in _hooks(self._module).items() if key not in self._known), None)
+        except RuntimeError:
+            # Another thread is changing the module: look again at the next call.
+            found = "a submodule"
+        self.last_handle = last if found is None else _FOUND
+        return found
 
 
 def submodules_with_hooks(module: torch.nn.Module) -> list[str]:
@@ -44,10 +48,6 @@ def submodules_with_hooks(module: torch.nn.Module) -> list[str]:
         module: The module; its own hooks do not count.
     """
     return list(dict.fromkeys(_hooks(module).values()))
-
-
-def _next_handle() -> int:
-    return RemovableHandle.next_id
 
 
 def _hooks(module: torch.nn.Module) -> dict[tuple[Any, ...], str]:

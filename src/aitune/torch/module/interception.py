@@ -10,12 +10,13 @@ import copy
 import types
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
+from aitune.exceptions import AITuneUserInputError
+
 _ABSENT = object()
-_OWN_ATTRIBUTES = ("forward", "__getstate__", "_replicate_for_data_parallel")
 _HOOK_ATTRIBUTES = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -27,58 +28,70 @@ _HOOK_ATTRIBUTES = (
 )
 
 
-class InterceptedForward:
+class _Placed:
+    """Something that was put into a module's ``__dict__``; a copy of it is what a plain module has in its place."""
+
+    attribute: ClassVar[str]
+
+    def __init__(self, interception: Interception) -> None:
+        self.interception = interception
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        # Reached only when a module class copies its __dict__ itself.
+        return self.interception.plain_attribute(self.attribute, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise AITuneUserInputError(
+            f"a {type(self.interception.module).__qualname__} that is wrapped cannot be pickled, because its class "
+            f"writes down all its attributes; use ait.save(module, path) for the tuned module, or pickle "
+            f"module.unwrap() for the plain one"
+        )
+
+
+class InterceptedForward(_Placed):
     """What stands in for a module's forward; subclasses define ``__call__``.
 
     Args:
         interception: The interception that it belongs to.
     """
 
-    def __init__(self, interception: Interception) -> None:
-        self.interception = interception
+    attribute = "forward"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the original forward."""
         return self.interception.original_forward(*args, **kwargs)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # Reached only when a module class copies its __dict__ itself; the copy then gets a plain forward of its own.
-        module = self.interception.module
-        copied = memo.get(id(module), module)
-        return types.MethodType(type(module).forward, copied)
 
-
-class _PlainState:
+class _PlainState(_Placed):
     """Stands in for ``__getstate__``: the state without what was put on the module."""
 
-    def __init__(self, interception: Interception) -> None:
-        self.interception = interception
+    attribute = "__getstate__"
 
     def __call__(self) -> Any:
         module = self.interception.module
-        state: Any = type(module).__getstate__(module)  # type: ignore[no-untyped-call]
+        state: Any = _state_of(module)
         return self.interception.strip(dict(state)) if isinstance(state, dict) else state
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        module = self.interception.module
-        return types.MethodType(type(module).__getstate__, memo.get(id(module), module))
 
-
-class _NoReplica:
+class _NoReplica(_Placed):
     """Refuses replicas: they share everything but the weights, and would be answered with the wrong ones."""
 
-    def __init__(self, interception: Interception) -> None:
-        self.interception = interception
+    attribute = "_replicate_for_data_parallel"
 
     def __call__(self) -> Any:
-        raise RuntimeError(
-            "a module wrapped by aitune cannot be replicated by nn.DataParallel; unwrap it first (module.unwrap()), "
-            "or run one process per device"
+        raise AITuneUserInputError(
+            f"a {type(self.interception.module).__qualname__} that is wrapped by aitune cannot be replicated by "
+            f"nn.DataParallel; unwrap it first (module.unwrap()), or run one process per device"
         )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        module = self.interception.module
-        return types.MethodType(type(module)._replicate_for_data_parallel, memo.get(id(module), module))
+
+_PLACED: tuple[type[_Placed], ...] = (InterceptedForward, _PlainState, _NoReplica)
+
+
+def _state_of(module: torch.nn.Module) -> Any:
+    # Python 3.10 has no object.__getstate__.
+    own = getattr(type(module), "__getstate__", None)
+    return module.__dict__ if own is None else own(module)
 
 
 class Interception:
@@ -91,11 +104,10 @@ class Interception:
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
         self.wrapper: Any = None
-        self._before = {name: module.__dict__.get(name, _ABSENT) for name in _OWN_ATTRIBUTES}
+        self._before = {placed.attribute: module.__dict__.get(placed.attribute, _ABSENT) for placed in _PLACED}
         self.original_forward: Callable[..., Any] = module.forward
-        self.pass_through()
-        module.__dict__["__getstate__"] = _PlainState(self)
-        module.__dict__["_replicate_for_data_parallel"] = _NoReplica(self)
+        for placed in _PLACED:
+            module.__dict__[placed.attribute] = placed(self)
 
     def redirect(self, forward: InterceptedForward) -> None:
         """Let calls of the module run ``forward`` from now on."""
@@ -107,23 +119,34 @@ class Interception:
 
     def remove(self) -> None:
         """Put the module's ``__dict__`` back as it was; what somebody else set meanwhile stays."""
-        current = self.module.__dict__
-        for name, before in self._before.items():
-            if isinstance(current.get(name), InterceptedForward | _PlainState | _NoReplica):
-                if before is _ABSENT:
-                    del current[name]
-                else:
-                    current[name] = before
+        self.strip(self.module.__dict__)
 
     def strip(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a module's state with what was put on it taken out again."""
+        """Return a module's state with what was put on it taken out again.
+
+        Args:
+            state: The attributes by name; changed in place.
+        """
         for name, before in self._before.items():
-            if isinstance(state.get(name), InterceptedForward | _PlainState | _NoReplica):
+            if isinstance(state.get(name), _Placed):
                 if before is _ABSENT:
                     del state[name]
                 else:
                     state[name] = before
         return state
+
+    def plain_attribute(self, name: str, memo: dict[int, Any]) -> Any:
+        """Return what a deep copy of the module has in place of something that was put on it.
+
+        Args:
+            name: Name of the attribute.
+            memo: The copies made so far, as ``copy.deepcopy`` keeps them.
+        """
+        before = self._before[name]
+        if before is not _ABSENT:
+            return copy.deepcopy(before, memo)
+        copied = memo.get(id(self.module), self.module)
+        return types.MethodType(getattr(type(self.module), name, _state_of), copied)
 
     def plain_view(self) -> torch.nn.Module:
         """Return a module of the same class that shares weights, buffers and submodules but not the forward hooks.

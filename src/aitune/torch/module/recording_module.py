@@ -16,12 +16,13 @@ from aitune.torch.dynamic_shapes import DynamicShapes
 from aitune.torch.module.axis_inference import Observation, infer_input_axes, infer_output_axes
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.interception import InterceptedForward, Interception
 from aitune.torch.module.locator import Locator, format_locator
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.sample_metadata import SampleMetadata
 from aitune.torch.module.sample_store import SampleStore
 
-__all__ = ["RecordedGraph", "RecordingModule", "Sample", "recorded_batch_size"]
+__all__ = ["RecordedGraph", "RecordingForward", "RecordingModule", "Sample", "recorded_batch_size"]
 
 _current_batch_size: ContextVar[int | None] = ContextVar("aitune_current_batch_size", default=None)
 
@@ -211,6 +212,23 @@ class RecordingModule:
         for record in self._records.values():
             record.samples.discard()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class RecordingForward(InterceptedForward):
+    """Stands in for a module's forward while its calls are recorded.
+
+    Args:
+        interception: The hold on the module.
+        recording: What records.
+    """
+
+    def __init__(self, interception: Interception, recording: RecordingModule) -> None:
+        super().__init__(interception)
+        self._recording = recording
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the original and record the call."""
+        return self._recording(*args, **kwargs)
 
 
 def _shapes(metadata: SampleMetadata) -> tuple[tuple[int, ...], ...]:

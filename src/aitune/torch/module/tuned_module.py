@@ -96,14 +96,14 @@ class TunedModule:
     # -- the written forward ---------------------------------------------------------------------------------------
 
     def _make_forward(self) -> InterceptedForward:
-        written = write_dispatch(self._signature, self.graphs)
+        written = write_dispatch(self._signature, self.graphs, not self._weights.is_empty)
         self._unwritten = written.unwritten
         names = {
             **written.objects,
             "_aitune_module": self._interception.module,
             "_aitune_counts": self._counters.local,
             "_aitune_weights_changed": self._weights.changed,
-            "_aitune_hooks_added": self._hooks.added,
+            "_aitune_hooks": self._hooks,
             "_aitune_failed": self._note_failure,
             "_aitune_fall_back": self._fall_back,
             "_aitune_match": self._match_through_pytree,

@@ -62,6 +62,11 @@ class WeightWatch:
         if self._interval is not None:
             self._due = time.monotonic() + self._interval
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that could change."""
+        return not self._holders
+
     def changed(self) -> str | None:
         """Return the name of a tensor that was replaced or written to, ``None`` when there is none."""
         if self._same_objects() and self._same_states():
@@ -81,6 +86,13 @@ class WeightWatch:
         return list(map(_version, self._counted)) == self._versions and list(map(_place, self._placed)) == self._places
 
     def _first_change(self) -> str:
+        try:
+            return self._named_change()
+        except RuntimeError:
+            # As above; what it is can be said when it is done.
+            return "a submodule"
+
+    def _named_change(self) -> str:
         now = {weight.name: weight.tensor for weight in _weights_of(self._module)}
         for weight in self._weights:
             if now.get(weight.name) is not weight.tensor:

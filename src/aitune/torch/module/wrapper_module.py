@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 import logging
 import re
@@ -10,72 +9,30 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from aitune.exceptions import AITuneError, AITuneUserInputError, TuningError
+from aitune.exceptions import AITuneUserInputError
 from aitune.torch.config import config
 from aitune.torch.dynamic_shapes import DynamicShapes
 from aitune.torch.module.call_statistics import CallStatistics
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.interception import InterceptedForward, Interception
+from aitune.torch.module.graph_tuning import GraphTuning, Strategies, Tuner
+from aitune.torch.module.hook_watch import submodules_with_hooks
+from aitune.torch.module.interception import Interception
+from aitune.torch.module.module_state import ModuleState
 from aitune.torch.module.plain_data import graph_spec_from_dict, graph_spec_to_dict
 from aitune.torch.module.proxy import ModuleProxy, proxy_class
-from aitune.torch.module.recording_module import RecordedGraph, RecordingModule
+from aitune.torch.module.recording_module import RecordedGraph, RecordingForward, RecordingModule
 from aitune.torch.module.registry import module_registry
-from aitune.torch.module.sample import Sample
-from aitune.torch.module.tuned_module import Servable, TunedGraph, TunedModule
+from aitune.torch.module.servable import Servable, TunedGraph
+from aitune.torch.module.tuned_module import TunedModule
+
+__all__ = ["Module", "ModuleState", "Strategies", "Tuner"]
 
 logger = logging.getLogger(__name__)
-
-
-class ModuleState(enum.Enum):
-    """What a call of a wrapped module does."""
-
-    INIT = "init"
-    RECORDING = "recording"
-    PASSTHROUGH = "passthrough"
-    TUNED = "tuned"
-
-
-class Tuner(Protocol):
-    """What :meth:`Module.tune` needs of a strategy."""
-
-    def tune(
-        self,
-        module: torch.nn.Module,
-        name: str,
-        graph_spec: GraphSpec,
-        data: list[Sample],
-        device: torch.device,
-        cache_dir: Path,
-    ) -> Servable:
-        """Return what is to serve the graph, ready to run."""
-
-    def tune_dry_run(
-        self,
-        module: torch.nn.Module,
-        name: str,
-        graph_spec: GraphSpec,
-        data: list[Sample],
-        device: torch.device,
-        cache_dir: Path,
-    ) -> Any:
-        """Say what would be tried, without building."""
-
-
-Strategies = Sequence[Tuner] | Mapping[str, Tuner]
-
-
-class _RecordingForward(InterceptedForward):
-    def __init__(self, interception: Interception, recording: RecordingModule) -> None:
-        super().__init__(interception)
-        self._recording = recording
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._recording(*args, **kwargs)
 
 
 class Module(ModuleProxy):
@@ -270,10 +227,15 @@ class Module(ModuleProxy):
             if graph.backend.is_active:
                 graph.backend.deactivate()
 
-    def refresh(self) -> None:
-        """Look at the weights again: those that the chosen backends hold count as unchanged from now on."""
-        if self._tuned is not None:
-            self._tuned.refresh()
+    def refresh(self) -> str | None:
+        """Compare the values of all weights with those that the backends were built with, at once.
+
+        When all are as they were, the backends serve again, for example after the same checkpoint was loaded again.
+
+        Returns:
+            Name of a weight that changed, so that the original module runs; ``None`` when there is none.
+        """
+        return None if self._tuned is None else self._tuned.refresh()
 
     def unwrap(self) -> torch.nn.Module:
         """Return the module as it was before it was wrapped, with nothing of aitune left on it."""
@@ -318,7 +280,7 @@ class Module(ModuleProxy):
         if state is ModuleState.TUNED and self._tuned is not None:
             self._interception.redirect(self._tuned.forward)
         elif state is ModuleState.RECORDING and self._recording is not None:
-            self._interception.redirect(_RecordingForward(self._interception, self._recording))
+            self._interception.redirect(RecordingForward(self._interception, self._recording))
         else:
             self._interception.pass_through()
         self._state = state
@@ -353,37 +315,27 @@ class Module(ModuleProxy):
             raise AITuneUserInputError(f"{self.name}: no call was recorded{': ' + problems if problems else ''}")
         with self.unchanged_on_error():
             self._interception.pass_through()
-            tuned = self._tune_graphs(graphs, device, strategy, dry_run)
+            if hooked := submodules_with_hooks(self._original):
+                logger.warning(
+                    "%s: the forward hooks of %s take part in the answers only; what else they do is lost in a backend "
+                    "that compiles",
+                    self.name,
+                    ", ".join(hooked),
+                )
+            view = self._interception.plain_view()
+            chosen = self.strategy or strategy
+            tuned = GraphTuning(view, self.name, device, self.cache_dir, chosen, self.strategies).tune(graphs, dry_run)
             self._end_recording()
             if dry_run:
                 self._enter(ModuleState.PASSTHROUGH)
                 return
-            self._tuned = TunedModule(self._interception, self._signature, tuned, config.on_unknown_input)
+            self._tuned = self._tuned_module(tuned)
             self._enter(ModuleState.TUNED)
 
-    def _tune_graphs(
-        self, graphs: Sequence[RecordedGraph], device: torch.device, strategy: Tuner | None, dry_run: bool
-    ) -> list[TunedGraph]:
-        view = self._interception.plain_view()
-        tuned: list[TunedGraph] = []
-        errors: list[AITuneError] = []
-        for number, graph in enumerate(graphs):
-            try:
-                if graph.problem is not None:
-                    raise TuningError(f"{self.name} {graph.spec.name}: {graph.problem}")
-                chosen = self._strategy_for(number, graph.spec.name, strategy)
-                folder = self.cache_dir / graph.spec.name
-                call = chosen.tune_dry_run if dry_run else chosen.tune
-                backend = call(view, self.name, graph.spec, list(graph.samples), device, folder)
-            except AITuneError as error:
-                errors.append(error)
-                logger.warning("%s %s runs on the original module: %s", self.name, graph.spec.name, error)
-                continue
-            if not dry_run:
-                tuned.append(TunedGraph(graph.spec, backend))
-        if errors and not tuned and (not dry_run or len(errors) == len(graphs)):
-            raise errors[0]
-        return tuned
+    def _tuned_module(self, graphs: Sequence[TunedGraph]) -> TunedModule:
+        return TunedModule(
+            self._interception, self._signature, graphs, config.on_unknown_input, config.weight_check_interval
+        )
 
     def _check_device(self, device: torch.device | str | None) -> torch.device:
         own = self.device
@@ -393,19 +345,6 @@ class Module(ModuleProxy):
                 f"{self.name} is on {own}, tuning was asked for on {wanted}; move it first: module.to({str(wanted)!r})"
             )
         return own
-
-    def _strategy_for(self, number: int, graph: str, default: Tuner | None) -> Tuner:
-        chosen: Tuner | None = None
-        if isinstance(self.strategies, Mapping):
-            chosen = self.strategies.get(graph)
-        elif self.strategies is not None and number < len(self.strategies):
-            chosen = self.strategies[number]
-        chosen = chosen or self.strategy or default
-        if chosen is None:
-            raise AITuneUserInputError(
-                f"{self.name}: no strategy for {graph}; give strategy= to ait.Module or to tune, or use ait.tune"
-            )
-        return chosen
 
     # -- data ------------------------------------------------------------------------------------------------------
 
@@ -449,6 +388,6 @@ class Module(ModuleProxy):
             backend = restore(view, entry["backend"])
             backend.deploy(device)
             graphs.append(TunedGraph(graph_spec_from_dict(entry["graph_spec"]), backend))
-        wrapper._tuned = TunedModule(wrapper._interception, wrapper._signature, graphs, config.on_unknown_input)
+        wrapper._tuned = wrapper._tuned_module(graphs)
         wrapper._enter(ModuleState.TUNED)
         return wrapper

@@ -1,0 +1,119 @@
+"""Tunes the recorded graphs of one module, each with its strategy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from aitune.exceptions import AITuneError, AITuneUserInputError, TuningError
+from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.recording_module import RecordedGraph
+from aitune.torch.module.sample import Sample
+from aitune.torch.module.servable import Servable, TunedGraph
+
+logger = logging.getLogger(__name__)
+
+
+class Tuner(Protocol):
+    """What :meth:`Module.tune` needs of a strategy."""
+
+    def tune(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> Servable:
+        """Return what is to serve the graph, ready to run."""
+
+    def tune_dry_run(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        graph_spec: GraphSpec,
+        data: list[Sample],
+        device: torch.device,
+        cache_dir: Path,
+    ) -> Any:
+        """Say what would be tried, without building."""
+
+
+Strategies = Sequence[Tuner] | Mapping[str, Tuner]
+"""Strategies by graph: a list in the order of the graphs, or a mapping by graph name."""
+
+
+@dataclass(frozen=True)
+class GraphTuning:
+    """How the graphs of one module are to be tuned.
+
+    Args:
+        module: The module, without the hooks around it.
+        name: Its name.
+        device: Device to tune for.
+        cache_dir: Folder for its builds.
+        strategy: Strategy for graphs that have none of their own.
+        strategies: Strategies by graph.
+    """
+
+    module: torch.nn.Module
+    name: str
+    device: torch.device
+    cache_dir: Path
+    strategy: Tuner | None
+    strategies: Strategies | None
+
+    def tune(self, graphs: Sequence[RecordedGraph], dry_run: bool = False) -> list[TunedGraph]:
+        """Tune graphs one after the other; one that cannot be tuned is left out, with a warning.
+
+        Args:
+            graphs: The recorded graphs.
+            dry_run: Only say what would be tried.
+
+        Returns:
+            The tuned graphs; none after a dry run.
+
+        Raises:
+            AITuneError: No graph could be tuned; it is the error of the first one.
+        """
+        tuned: list[TunedGraph] = []
+        errors: list[AITuneError] = []
+        for number, graph in enumerate(graphs):
+            try:
+                backend = self._tune_one(number, graph, dry_run)
+            except AITuneError as error:
+                errors.append(error)
+                logger.warning("%s %s runs on the original module: %s", self.name, graph.spec.name, error)
+                continue
+            if not dry_run:
+                tuned.append(TunedGraph(graph.spec, backend))
+        if errors and len(errors) == len(graphs):
+            raise errors[0]
+        return tuned
+
+    def _tune_one(self, number: int, graph: RecordedGraph, dry_run: bool) -> Any:
+        if graph.problem is not None:
+            raise TuningError(f"{self.name} {graph.spec.name}: {graph.problem}")
+        chosen = self._strategy_for(number, graph.spec.name)
+        call = chosen.tune_dry_run if dry_run else chosen.tune
+        folder = self.cache_dir / graph.spec.name
+        return call(self.module, self.name, graph.spec, list(graph.samples), self.device, folder)
+
+    def _strategy_for(self, number: int, graph: str) -> Tuner:
+        chosen: Tuner | None = None
+        if isinstance(self.strategies, Mapping):
+            chosen = self.strategies.get(graph)
+        elif self.strategies is not None and number < len(self.strategies):
+            chosen = self.strategies[number]
+        chosen = chosen or self.strategy
+        if chosen is None:
+            raise AITuneUserInputError(
+                f"{self.name}: no strategy for {graph}; give strategy= to ait.Module or to tune, or use ait.tune"
+            )
+        return chosen
