@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,29 +50,30 @@ class TimedBackend(FakeBackend):
         machine: SimulatedMachine,
         seconds: float,
         per_sample: float = 0.0,
-        alter: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        *,
         build_seconds: float = 0.0,
         fails_after: int | None = None,
+        state: dict[str, bool] | None = None,
     ) -> None:
         super().__init__(label)
         self._machine, self._seconds, self._per_sample = machine, seconds, per_sample
-        self._change, self._build_seconds = alter, build_seconds
+        self._build_seconds = build_seconds
         self._calls_left = fails_after
+        self._state = {} if state is None else state
 
     def _build(self, module: Any, graph_spec: GraphSpec, data: Sequence[Sample], cache_dir: Path) -> Backend:
         time.sleep(self._build_seconds)
         return super()._build(module, graph_spec, data, cache_dir)
 
     def _infer(self, x: torch.Tensor) -> torch.Tensor:
-        if self._calls_left is not None:
-            self._calls_left -= 1
-            if self._calls_left < 0:
-                raise RuntimeError(f"{self.label} is worn out")
+        self._calls_left = None if self._calls_left is None else self._calls_left - 1
+        if self._state.get("broken") or (self._calls_left is not None and self._calls_left < 0):
+            raise RuntimeError(f"{self.label} is worn out")
         self._machine.work(self._seconds + self._per_sample * x.shape[0])
         module: Any = self._module
         with torch.no_grad():
             output: torch.Tensor = module.answer(x)
-        return output if self._change is None else self._change(output.clone())
+        return output
 
 
 class DTensor(torch.nn.Parameter):

@@ -42,7 +42,8 @@ def predict_seconds(backend: str, seen: Sequence[CandidateOutcome]) -> float:
     else:
         paces = [outcome.build_seconds / _usual(outcome.backend) for outcome in built]
         build = _usual(backend) * (statistics.median(paces) if paces else 1.0)
-    trials = [o.check_seconds + o.measure_seconds for o in seen if o.status == "ok" and o.measure_seconds > 0]
+    ended = [outcome for outcome in seen if outcome.status == "ok" and not outcome.is_baseline]
+    trials = [outcome.check_seconds + outcome.measure_seconds for outcome in ended]
     return build + (statistics.median(trials) if trials else USUAL_TRIAL_SECONDS)
 
 

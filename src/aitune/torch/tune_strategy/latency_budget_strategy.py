@@ -102,10 +102,12 @@ class LatencyBudgetStrategy(PairedProfilingStrategy):
         """Returns the winning candidate; raises with every best latency when nothing is within the budget."""
         if best is None and self._opponent is None and self._best_latencies:
             names = self._names
-            latencies = "; ".join(f"{names[key]}: {latency:.3f} ms" for key, latency in self._best_latencies.items())
+            ends = [f"{names[key]}: {latency:.3f} ms" for key, latency in self._best_latencies.items()]
+            others = [outcome for outcome in self.backend_results if outcome.key not in self._best_latencies]
+            ends.extend(f"{names[o.key]}: {o.status}, {o.reason}" for o in others if o.reason is not None)
             raise TuningError(
                 f"nothing answers within latency_budget_ms={self._latency_budget_ms:g} (percentile "
-                f"{self._percentile}); best latencies: {latencies}; allow more, or record smaller batch sizes"
+                f"{self._percentile}); best latencies: {'; '.join(ends)}; allow more, or record smaller batch sizes"
             )
         return super()._resolve_winner(best)
 

@@ -47,9 +47,9 @@ class OneBackendStrategy(PairedProfilingStrategy):
     ) -> _TuneCandidate | None:
         """Build, check and profile the backend; raise what it raised."""
         best = super()._run_backends(module, name, graph_spec, data, device, cache_dir, batching, max_batch_size)
-        if best is not None:
-            return best
         outcome = self._outcomes[self._backends[0].key()]
+        if best is not None or outcome.status == "ok":
+            return best
         if self._last_error is not None:
             raise self._last_error
         message = f"{outcome.description} cannot serve {name} {graph_spec.name}: {outcome.reason}"

@@ -25,6 +25,7 @@ from aitune.torch.tune_strategy.profiling_result import BASELINE_KEY, BackendPro
 from aitune.torch.tune_strategy.profiling_tune_strategy import ProfilingTuneStrategy
 from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win
 from aitune.torch.tune_strategy.selection import choose, rank, replace_comparisons, verdict_between
+from aitune.torch.tune_strategy.strategy_settings import plain_settings
 from aitune.torch.tune_strategy.sweep_result import CutShort, SweepResult, ThroughputResult, is_hopeless
 
 ORIGINAL_NAME = "the original module"
@@ -118,7 +119,7 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
             deadline=self._deadline_for(backend),
             machine=self._context.machine,
         )
-        self._check_served(backend)
+        self._check_served(backend, data[0])
         self._keep_measurements(backend, results.measurements())
         return results.measurements()
 
@@ -151,15 +152,22 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
             self._served[key] = as_served(self._module, graph_spec, backend)
         return self._served[key].module
 
-    def _check_served(self, backend: Backend) -> None:
-        """Make sure that the time was the backend's: a guard that lets nothing through would time the original."""
+    def _check_served(self, backend: Backend, sample: Sample) -> None:
+        """Make sure that the time was the backend's: what it does not answer itself, the original module does."""
         served = self._served.get(self._key_of(backend))
         fallbacks = served.stats().fallbacks if served is not None else {}
-        if fallbacks:
+        if not fallbacks:
+            return
+        try:
+            backend.infer(*sample.args, **sample.kwargs)
+        except Exception as error:
             raise ProfilingError(
-                f"{backend.describe()} did not answer {sum(fallbacks.values())} calls itself ({', '.join(fallbacks)}), "
-                f"so they cannot be counted for it"
-            )
+                f"{backend.describe()} raised {type(error).__name__} while it was measured: {error}"
+            ) from error
+        raise ProfilingError(
+            f"{backend.describe()} did not answer {sum(fallbacks.values())} calls itself ({', '.join(fallbacks)}), "
+            f"so they cannot be counted for it"
+        )
 
     # -- paired comparisons ----------------------------------------------------------------------------------------
 
@@ -267,7 +275,7 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
         try:
             if reason is not None:
                 raise ProfilingError(reason)
-            self._check_served(finalist.backend)
+            self._check_served(finalist.backend, job.data[0])
         except ProfilingError as error:
             self._drop(self._outcomes[key], error, job)
             return False
@@ -298,7 +306,7 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
 
     def to_json_dict(self) -> dict[str, Any]:
         """Returns config dict for the strategy."""
-        return {**super().to_json_dict(), "playoff": asdict(self._playoff_config())}
+        return {**super().to_json_dict(), "playoff": plain_settings(asdict(self._playoff_config()))}
 
 
 def _are_swept(candidates: Iterable[_TuneCandidate]) -> bool:
