@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 from aitune.exceptions import ExportError
 from aitune.torch.backend.export import ExportedGraph
 from aitune.torch.backend.flat_module import FlatModule
+from aitune.torch.backend.quiet_converters import quiet_converters
 from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
 
@@ -54,7 +53,7 @@ def onnx_from_export(
         ExportError: The exporter has no translation for an operator.
     """
     path = folder / MODEL_FILE
-    with _quiet():
+    with quiet_converters():
         try:
             program: Any = torch.onnx.export(
                 exported.program, dynamo=True, verbose=False, opset_version=opset_version, **_names(graph_spec)
@@ -95,7 +94,7 @@ def onnx_from_trace(
         for group, group_names in zip(specs, names.values(), strict=True)
         for spec, name in zip(group, group_names, strict=True)
     }
-    with untouched(flat_module), _quiet():
+    with untouched(flat_module), quiet_converters():
         try:
             torch.onnx.export(
                 flat_module,
@@ -111,14 +110,6 @@ def onnx_from_trace(
                 f"the tracing ONNX exporter failed: {_first_lines(error)}", graph=graph_spec.name
             ) from error
     return path
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the exporters' warnings about themselves from the user, who did not call them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _first_lines(error: BaseException, most: int = 8) -> str:

@@ -19,6 +19,7 @@ from aitune.torch.backend.backend_config import BackendConfig, require_choice, r
 from aitune.torch.backend.export import ExportedGraph, export_graph, make_example
 from aitune.torch.backend.export_onnx import input_name, onnx_from_export
 from aitune.torch.backend.flat_module import FlatModule, refused_tensors
+from aitune.torch.backend.quiet_converters import quiet_converters
 from aitune.torch.backend.threads import thread_budget
 from aitune.torch.backend.untouched import untouched
 from aitune.torch.backend.verification_calls import VerificationCalls, require_pure, verification_calls
@@ -196,7 +197,8 @@ def _convert_export(exported: ExportedGraph) -> Any:
     import openvino
 
     try:
-        model = openvino.convert_model(exported.program)
+        with quiet_converters():
+            model = openvino.convert_model(exported.program)
     except Exception as error:
         raise ExportError(f"OpenVINO cannot convert the exported program: {_first_line(error)}") from error
     # An input that the forward does not use may be missing; the others keep the names of the program.
@@ -214,7 +216,8 @@ def _convert_onnx(exported: ExportedGraph, graph_spec: GraphSpec, folder: Path) 
 
     path = onnx_from_export(exported, graph_spec, folder)
     try:
-        return openvino.convert_model(str(path))
+        with quiet_converters():
+            return openvino.convert_model(str(path))
     except Exception as error:
         raise ExportError(f"OpenVINO cannot convert the ONNX model: {_first_line(error)}") from error
 
@@ -222,7 +225,7 @@ def _convert_onnx(exported: ExportedGraph, graph_spec: GraphSpec, folder: Path) 
 def _convert_module(flat_module: FlatModule, example: tuple[torch.Tensor, ...]) -> Any:
     import openvino
 
-    with untouched(flat_module):
+    with untouched(flat_module), quiet_converters():
         try:
             model = openvino.convert_model(flat_module, example_input=tuple(tensor.clone() for tensor in example))
         except Exception as error:
