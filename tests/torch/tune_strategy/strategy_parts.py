@@ -31,6 +31,7 @@ class TimedNet(torch.nn.Module):
     def __init__(self, machine: SimulatedMachine, seconds: float = 0.005, per_sample: float = 0.0) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(4, 3)
+        self.machine = machine
         self.work = lambda batch: machine.work(seconds + per_sample * batch)
 
     def answer(self, x: torch.Tensor) -> torch.Tensor:
