@@ -1,5 +1,6 @@
 import copy
 import dataclasses
+import threading
 from collections import OrderedDict, UserDict, namedtuple
 from typing import Any, NamedTuple
 
@@ -162,3 +163,34 @@ def test_batch_encoding_keeps_working_methods() -> None:
     assert rebuilt.to("cpu").input_ids is not None
     assert rebuilt.encodings is None
     assert copy.deepcopy(rebuilt)["input_ids"].equal(ONE)
+
+
+def test_two_of_one_new_class_in_one_call_and_in_two_threads() -> None:
+    @dataclasses.dataclass
+    class Fresh:
+        x: Any
+
+    class FreshDict(UserDict):  # type: ignore[type-arg]
+        pass
+
+    leaves, _ = flatten([Fresh(1), Fresh(FreshDict(a=2)), FreshDict(a=3)])
+    assert leaves == [1, 2, 3]
+
+    classes = [dataclasses.make_dataclass(f"Made{number}", ["x"]) for number in range(200)]
+    errors: list[Exception] = []
+    barrier = threading.Barrier(4)
+
+    def register() -> None:
+        barrier.wait()
+        try:
+            for cls in classes:
+                register_containers([cls(1), cls(2)])
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=register) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []

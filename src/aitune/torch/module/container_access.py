@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.utils import _pytree as pytree
 
 from aitune.torch.module.containers import container_kind
@@ -53,7 +54,7 @@ def container_access(structure: pytree.TreeSpec) -> ContainerAccess:
         NoAccessError: Only the pytree can take it apart.
     """
     kind, context = structure.type, structure.context
-    if kind in (list, tuple):
+    if kind in (list, tuple, torch.Size):
         return ContainerAccess(kind, (f"_aitune_len({{0}}) == {len(children_of(structure))}",), "{}[{}]".format)
     if isinstance(context, type) and issubclass(context, tuple) and hasattr(context, "_fields"):
         return ContainerAccess(context, (), "{}[{}]".format)

@@ -26,11 +26,21 @@ def register_containers(tree: Any) -> None:
     while pending:
         for leaf in pytree.tree_leaves(pending.pop(), is_leaf=_complete_registration):
             if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-                _register_dataclass(type(leaf))
+                _register_once(type(leaf), _register_dataclass)
                 pending.append(leaf)
             elif isinstance(leaf, UserDict):
-                _register_user_dict(type(leaf))
+                _register_once(type(leaf), _register_user_dict)
                 pending.append(leaf)
+
+
+def _register_once(cls: type[Any], register: Callable[[type[Any]], None]) -> None:
+    try:
+        if cls not in pytree.SUPPORTED_NODES:
+            register(cls)
+    except ValueError:
+        # Another thread was faster; anything else is an error.
+        if cls not in pytree.SUPPORTED_NODES:
+            raise
 
 
 def container_kind(cls: type[Any]) -> str | None:

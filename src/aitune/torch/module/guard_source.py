@@ -41,7 +41,8 @@ class SourceNames:
             "_aitune_Parameter": torch.nn.Parameter,
             "_aitune_strided": torch.strided,
             "_aitune_constant_key": _constant_key,
-            "_aitune_constant_types": CONSTANT_TYPES,
+            # Some versions of torch take a torch.Size apart, others do not.
+            "_aitune_constant_types": tuple(kind for kind in CONSTANT_TYPES if kind not in pytree.SUPPORTED_NODES),
             "_aitune_isinstance": isinstance,
             "_aitune_getattr": getattr,
             "_aitune_hasattr": hasattr,

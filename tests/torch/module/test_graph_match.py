@@ -1,0 +1,55 @@
+from typing import Any
+
+import pytest
+import torch
+
+from aitune.torch.module.forward_signature import ForwardSignature
+from aitune.torch.module.graph_match import matches, mismatch
+from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.sample_metadata import SampleMetadata
+from aitune.torch.module.tensor_spec import Axis, Symbol
+
+
+def metadata(**inputs: Any) -> SampleMetadata:
+    return SampleMetadata.from_inputs(inputs, strict=True)
+
+
+BATCH, LENGTH = Symbol("batch0", 1, 4, is_batch=True), Symbol("dim0", 2, 8)
+SPEC = metadata(x=torch.zeros(2, 3), mask=torch.zeros(4, 5), flag=True).with_axes(
+    [(Axis(1, BATCH), Axis(3)), (Axis(2, BATCH), Axis(1, LENGTH))]
+)
+GRAPH = GraphSpec("graph0", SPEC, SPEC, ForwardSignature(("x", "mask", "flag")))
+
+
+@pytest.mark.parametrize(
+    ("x", "mask", "said"),
+    [
+        ((4, 3), (8, 8), None),
+        ((1, 3), (2, 2), None),
+        ((5, 3), (10, 5), "axis 0 of x: float32[5, 3] is outside the tuned range batch0 = 1..4"),
+        ((2, 4), (4, 5), "axis 1 of x: float32[2, 4] is outside the tuned range 3 = 3..3"),
+        ((2, 3), (6, 5), r"axis 0 of mask: float32[6, 5] is outside the tuned range 2*batch0 = 2..8"),
+        ((2, 3), (5, 5), "axis 0 of mask"),
+        ((2, 3), (4, 9), "axis 1 of mask: float32[4, 9] is outside the tuned range dim0 = 2..8"),
+    ],
+)
+def test_sizes_outside_the_range_are_said(x: tuple[int, ...], mask: tuple[int, ...], said: str | None) -> None:
+    seen = metadata(x=torch.zeros(x), mask=torch.zeros(mask), flag=True)
+    reason = mismatch(seen, GRAPH)
+    assert (reason is None) == (said is None) == matches(seen, GRAPH)
+    assert said is None or said in str(reason)
+
+
+def test_another_kind_of_call_is_described() -> None:
+    seen = metadata(x=torch.zeros(2, 3), mask=torch.zeros(4, 5), flag=False)
+    assert "flag = False" in str(mismatch(seen, GRAPH))
+    assert "flag = True" in str(mismatch(seen, GRAPH))
+    elsewhere = metadata(x=torch.zeros(2, 3, device="meta"), mask=torch.zeros(4, 5), flag=True)
+    assert "on meta, the graph was tuned on cpu" in str(mismatch(elsewhere, GRAPH))
+
+
+def test_sizes_that_the_backend_takes_for_one_have_to_agree() -> None:
+    seen = metadata(x=torch.zeros(2, 3), mask=torch.zeros(4, 5), flag=True)
+    assert matches(seen, GRAPH)
+    assert "the sizes batch0, dim0 differ" in str(mismatch(seen, GRAPH, [("batch0", "dim0")]))
+    assert matches(metadata(x=torch.zeros(2, 3), mask=torch.zeros(4, 2), flag=True), GRAPH, [("batch0", "dim0")])
