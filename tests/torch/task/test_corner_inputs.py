@@ -9,7 +9,8 @@ from aitune.exceptions import AITuneUserInputError
 from aitune.testing.graphs import call, record_graph
 from aitune.torch.dynamic_shapes import BatchDim, DynamicDim
 from aitune.torch.module.tensor_spec import Symbol, TensorSpec
-from aitune.torch.task.corner_inputs import corner_sizes, labelled_calls
+from aitune.torch.task.call_sizes import corner_sizes, interior_sizes
+from aitune.torch.task.corner_inputs import labelled_calls
 from aitune.torch.task.value_rules import ValueRule
 
 
@@ -93,6 +94,28 @@ def test_corners_are_inside_different_and_few(ranges, data):
     assert not has_room or any(found not in recorded for found in sizes)
 
 
+@given(st.integers(1, 6), st.integers(0, 30), st.integers(0, 4), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_interior_points_are_new_inside_and_repeatable(low, extra, count, seed):
+    symbols = {"batch0": batch(low, low + extra), "a": Symbol("a", 2, 9), "b": Symbol("b", 2, 9)}
+    recorded = [{"batch0": low, "a": 4, "b": 4}]
+    corners = corner_sizes(symbols, recorded)
+    points = interior_sizes(symbols, recorded, corners, count, seed)
+    assert points == interior_sizes(symbols, recorded, corners, count, seed)
+    assert len(points) <= count
+    assert all(point not in corners and point not in recorded for point in points)
+    assert all(symbols[name].min <= size <= symbols[name].max for point in points for name, size in point.items())
+    assert all(point["a"] == point["b"] for point in points), "lengths that always agreed stay together"
+    assert len(points) == count or extra < 3
+    if extra >= 2:
+        assert all(low < point["batch0"] < low + extra and 2 < point["a"] < 9 for point in points)
+
+
+def test_a_range_without_room_has_no_interior_points():
+    assert interior_sizes({}, [{}], [], 3, 0) == []
+    assert interior_sizes({"batch0": batch(1, 1)}, [{"batch0": 1}], [], 3, 0) == []
+
+
 # -- calls ---------------------------------------------------------------------------------------------------------
 
 
@@ -123,7 +146,8 @@ def test_two_calls_in_a_row_never_agree():
         seeded(lambda: nn.Linear(3, 2)), [call(torch.ones(2, 3) * torch.tensor([1.0, 2, 3]))]
     )
     calls = labelled_calls(graph_spec, data)
-    assert [labelled.where for labelled in calls] == ["sample 0", "sample 0 with other values"]
+    names = [labelled.where for labelled in calls]
+    assert names == ["sample 0", "sample 0 with other values", "sample 0, not contiguous"]
     assert calls[0].call.args[0].shape == calls[1].call.args[0].shape
     assert not torch.equal(calls[0].call.args[0], calls[1].call.args[0])
 
@@ -209,6 +233,75 @@ def test_no_samples_is_an_error():
     graph_spec, _ = several()
     with pytest.raises(AITuneUserInputError, match="record at least one"):
         labelled_calls(graph_spec, [])
+
+
+def test_points_inside_the_range_are_made_too():
+    shapes = {"x": (BatchDim("batch", 1, 16), DynamicDim("length", 1, 50))}
+    graph_spec, data = record_graph(seeded(nn.Identity), [call(torch.rand(2, 5))], None, {"input": shapes["x"]})
+    inside = [labelled for labelled in labelled_calls(graph_spec, data) if labelled.where.startswith("inside")]
+    assert len(inside) == 2
+    for labelled in inside:
+        sizes = graph_spec.symbol_sizes(labelled.call)
+        assert labelled.where == f"inside batch={sizes['batch']}, length={sizes['length']}"
+
+
+def test_one_sample_lies_in_memory_in_another_order():
+    graph_spec, data = several()
+    (labelled,) = [found for found in labelled_calls(graph_spec, data) if "not contiguous" in found.where]
+    assert labelled.where == "sample 0, not contiguous"
+    tensors, recorded = graph_spec.input_tensors(*labelled.call), graph_spec.input_tensors(*data[0])
+    assert all(torch.equal(a, b) for a, b in zip(tensors, recorded, strict=True))
+    assert not tensors[3].is_contiguous()
+    assert not tensors[3].clone().is_contiguous(), "the copy that a candidate gets keeps the order"
+
+
+# -- a user's factory ----------------------------------------------------------------------------------------------
+
+
+def doubled_calls(input_factory):
+    class Doubles(nn.Module):
+        def forward(self, x, flag=True):
+            return x * 2
+
+    dims = {"x": (BatchDim("batch", 1, 4), DynamicDim("length", 2, 9))}
+    graph_spec, data = record_graph(Doubles(), [call(torch.rand(2, 5), flag=True)], None, dims)
+    return graph_spec, labelled_calls(graph_spec, data, input_factory=input_factory)
+
+
+@pytest.mark.parametrize("form", [dict, tuple])
+def test_a_factory_makes_the_calls_of_wanted_sizes(form):
+    def factory(sizes):
+        x = torch.full((sizes["batch"], sizes["length"]), 7.0)
+        return {"x": x, "flag": True} if form is dict else (x, True)
+
+    graph_spec, calls = doubled_calls(factory)
+    made = [labelled for labelled in calls if labelled.where.startswith(("corner", "inside"))]
+    assert len(made) > 5
+    for labelled in made:
+        assert labelled.is_valid
+        assert not labelled.is_recorded
+        (x,) = graph_spec.input_tensors(*labelled.call)
+        assert (x == 7.0).all()
+        assert f"batch={x.shape[0]}, length={x.shape[1]}" in labelled.where
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        (lambda sizes: 1 / 0, r"input_factory\(\{'batch': 1, 'length': \d\}\) raised ZeroDivisionError"),
+        (lambda sizes: None, "returned a NoneType; expected a tensor, a tuple"),
+        (lambda sizes: [torch.rand(2, 2)], "returned a list"),
+        (lambda sizes: {"y": torch.rand(2, 2)}, "no call of the module: forward has no parameter 'y'"),
+        (lambda sizes: torch.rand(2, 2), "another kind of call"),
+        (lambda sizes: (torch.rand(2), True), "another kind of call"),
+        (lambda sizes: (torch.rand(2, 2).double(), True), "another kind of call"),
+        (lambda sizes: (torch.rand(2, 2), False), "another kind of call"),
+        (lambda sizes: (torch.rand(7, 7), True), r"with shape \(7, 7\); expected \(1, \d\)"),
+    ],
+)
+def test_a_factory_that_makes_no_call_is_an_error(factory, said):
+    with pytest.raises(AITuneUserInputError, match=said):
+        doubled_calls(factory)
 
 
 # -- values --------------------------------------------------------------------------------------------------------

@@ -65,17 +65,32 @@ def test_no_gradients_are_recorded():
     assert not any(modes)
 
 
-def test_a_random_forward_is_compared_in_all_but_values():
+def test_a_random_forward_is_compared_under_one_seed():
     module = nn.Dropout(0.5).train()
     references = references_of(module, batches(2, 4))
     agreement = check(module, references)
     assert agreement.passed, agreement.rejection
-    assert agreement.outputs == ()
-    assert agreement.relative_error is None
-    assert "values not comparable: forward is random" in agreement.notes
+    assert agreement.relative_error == 0
+    assert "random values agree with the original's under one seed" in agreement.notes
     assert check(lambda x: module(x) * float("nan"), references).rejection.check == "finite"
     assert check(lambda x: module(x)[:1], references).rejection.check == "shape"
     assert check(lambda x: module(x).double(), references).rejection.check == "dtype"
+
+
+def test_other_numbers_from_the_same_seed_are_no_disagreement():
+    module = nn.Dropout(0.5).train()
+    references = references_of(module, batches(2, 4))
+    agreement = check(lambda x: module(x.flip(0)).flip(0), references)
+    assert agreement.passed, agreement.rejection
+    assert agreement.relative_error is None
+    assert any(note.startswith("values not comparable: forward is random") for note in agreement.notes)
+
+
+def test_random_numbers_that_were_baked_in_are_a_disagreement():
+    module = nn.Dropout(0.5).train()
+    references = references_of(module, batches(2, 4))
+    found = check(lambda x: x * (torch.arange(x.numel()).reshape(x.shape) % 2) * 2, references).rejection
+    assert (found.check, found.output, found.where) == ("random", "output", "sample 0")
 
 
 def test_right_values_beside_random_ones_are_compared():
@@ -86,6 +101,7 @@ def test_right_values_beside_random_ones_are_compared():
     references = references_of(Sampler(), batches(2, 4))
     assert check(Sampler(), references).passed
     assert check(lambda x: (x * 2.01, x), references).rejection.output == "output[0]"
+    assert check(lambda x: (x * 2, x * 1.0), references).rejection.check == "random"
 
 
 def test_calls_that_never_reach_the_candidate_are_left_out():
@@ -106,6 +122,68 @@ def test_calls_that_never_reach_the_candidate_are_left_out():
     agreement = check(infer, references, equal_symbols=[("dim0", "dim1")])
     assert agreement.passed
     assert any("the candidate needs dim0 = dim1" in note for note in agreement.notes)
+
+
+def test_every_call_that_disagrees_is_named():
+    module, references = square_references()
+    agreement = check(lambda x: module(x) * (1.01 if len(x) > 1 else 1), references)
+    assert agreement.rejection == agreement.failures[0]
+    where = [failure.where for failure in agreement.failures]
+    assert where == [call.where for call in references.calls if len(call.call.args[0]) > 1]
+    assert agreement.calls == tuple(call.where for call in references.calls)
+    assert check(module, references).failures == ()
+
+
+def test_a_call_that_raises_after_a_disagreement_is_one_too():
+    module, references = square_references()
+
+    def infer(x):
+        if len(x) > 1:
+            raise ValueError("no")
+        return module(x) * 2
+
+    agreement = check(infer, references)
+    assert {failure.check for failure in agreement.failures} == {"value", "raised"}
+    assert agreement.rejection.check == "value"
+
+
+class Averages(nn.Module):
+    """Keeps a running mean of what it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("unused", torch.zeros(2))
+
+    def forward(self, x):
+        self.mean.mul_(0.9).add_(0.1 * x.mean(0))
+        return x * 2
+
+
+def test_the_state_after_a_call_is_compared():
+    module = Averages()
+    references = references_of(module, batches(2, 4))
+    before = module.mean.clone()
+    assert check(module, references, module=module).passed
+
+    def forgets(x):
+        return x * 2
+
+    def another_mean(x):
+        module.mean.mul_(0.8).add_(0.2 * x.mean(0))
+        return x * 2
+
+    def writes_more(x):
+        module.unused.add_(1)
+        return module(x)
+
+    found = [check(infer, references, module=module).rejection for infer in (forgets, another_mean, writes_more)]
+    assert [(rejection.check, rejection.output) for rejection in found] == [
+        ("state", "mean"), ("state", "mean"), ("state", "unused"),
+    ]  # fmt: skip
+    assert found[1].index is not None
+    assert torch.equal(module.mean, before)
+    assert any("buffers of the module" in note for note in check(forgets, references).notes)
 
 
 # -- budgets -------------------------------------------------------------------------------------------------------

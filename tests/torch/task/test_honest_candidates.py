@@ -123,4 +123,6 @@ def test_openvino_in_bfloat16_does_not_pass_for_exact(prepared, onnx_model):
 @pytest.mark.slow
 def test_torch_compile(prepared):
     module, _, references = prepared
-    assert_honest(torch.compile(module, dynamic=True), references)
+    compiled = torch.compile(module, dynamic=True)
+    # Its fake kernel of the fused encoder layer is wrong for other strides; the backend makes inputs contiguous, too.
+    assert_honest(lambda x: compiled(x.contiguous()), references)

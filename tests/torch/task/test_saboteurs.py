@@ -128,6 +128,11 @@ def third_call_differs(module):
     return infer
 
 
+def as_if_contiguous(tensor):
+    """What a runtime sees that is handed an address and a shape."""
+    return torch.as_strided(tensor, tensor.shape, torch.empty(tensor.shape, device="meta").stride())
+
+
 def leaks_between_rows(module):
     """Right on all it is compared with until a row runs alone."""
     seen = set()
@@ -182,6 +187,12 @@ SABOTEURS = {
     "saturates": Saboteur(on("logits", lambda t: t.clamp(-0.5, 0.5)), "value", "logits", "sample 0"),
     "drops an axis of one": Saboteur(on("logits", lambda t: t.squeeze(0)), "shape", "logits", "sample 0"),
     "wrong at the third call": Saboteur(third_call_differs, "repeat", "logits", "sample 0, call 2 of 3 in a row"),
+    "wrong inside the range only": Saboteur(
+        wrong_when(lambda ids: 1 < ids.shape[0] < 4 < ids.shape[1] < 9), "value", "logits", "inside"
+    ),
+    "off by one in positions": Saboteur(
+        lambda module: lambda ids, mask: module(ids.roll(1, -1), mask), "value", "logits", "sample 0"
+    ),
     "a row alone differs": Saboteur(leaks_between_rows, "row independence", "output[2]"),
 }
 
@@ -220,6 +231,39 @@ def test_transposing_two_equal_axes():
     found = check(lambda x: module(x.transpose(1, 2)), references).rejection
     assert (found.check, found.output, found.where) == ("value", "output", "sample 0")
     assert check(lambda x: module(x).transpose(1, 2), references).rejection.check == "value"
+
+
+def test_reading_memory_as_if_it_were_contiguous():
+    module, references = square_references()
+    found = check(lambda x: module(as_if_contiguous(x)), references).rejection
+    assert (found.check, found.where) == ("value", "sample 0, not contiguous")
+
+
+def test_an_integer_argument_that_was_folded():
+    class Shifts(nn.Module):
+        def forward(self, x, steps):
+            return x.roll(int(steps), 1)
+
+    samples = [call(torch.arange(12.0).reshape(2, 6), torch.tensor(steps)) for steps in (1, 2)]
+    references = references_of(Shifts(), samples, [2, 2])
+    assert check(Shifts(), references).passed
+    found = check(lambda x, steps: x.roll(1, 1), references).rejection
+    assert (found.check, found.where) == ("value", "sample 1")
+
+
+def test_one_element_of_a_million():
+    class Halves(nn.Module):
+        def forward(self, x):
+            return x / 2
+
+    references = references_of(Halves(), [call(torch.rand(1, 1_000_000, generator=torch.Generator().manual_seed(0)))])
+
+    def infer(x):
+        output = x / 2
+        output[0, 654_321] *= 1.01
+        return output
+
+    assert check(infer, references).rejection.index == (0, 654_321)
 
 
 def test_wrong_only_outside_what_was_recorded():

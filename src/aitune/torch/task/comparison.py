@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,6 @@ from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.outcome import OutputAgreement, Rejection
 from aitune.torch.task.structure import find_structure_difference, tensors_with_locators
 from aitune.torch.task.tolerance import Tolerance, tolerance_for
-
-# The limit where a budget sets none; finite, because outcomes are written as JSON, which knows no infinity.
-_NO_LIMIT = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -228,10 +224,9 @@ def _compare_values(pair: _Pair, budget: AccuracyBudget | None) -> tuple[OutputA
     allowed_max = tolerance.peak_factor * allowed
     min_cosine = None
     if budget is not None:
-        allowed = _NO_LIMIT if budget.max_relative_error is None else budget.max_relative_error
-        allowed_max, min_cosine = _NO_LIMIT, budget.min_cosine
+        allowed, allowed_max, min_cosine = _budget_error(budget), math.inf, budget.min_cosine
     agreement = OutputAgreement(
-        pair.output, figures.relative_l2, figures.relative_max, figures.cosine, expectation.noise, allowed
+        pair.output, figures.relative_l2, figures.relative_max, figures.cosine, expectation.noise, _finite(allowed)
     )
     # Written so that a NaN figure fails.
     if not figures.relative_l2 <= allowed:
@@ -252,15 +247,21 @@ def _compare_exactly(pair: _Pair, budget: AccuracyBudget | None) -> tuple[Output
     for alternative in pair.expectation.alternatives:
         wrong &= pair.candidate != alternative
     share = wrong.to(torch.float64).mean().item() if wrong.numel() else 0.0
-    allowed = 0.0
-    if budget is not None:
-        allowed = _NO_LIMIT if budget.max_relative_error is None else budget.max_relative_error
-    agreement = OutputAgreement(pair.output, share, share, None, None, allowed)
+    allowed = 0.0 if budget is None else _budget_error(budget)
+    agreement = OutputAgreement(pair.output, share, share, None, None, _finite(allowed))
     if share <= allowed:
         return agreement, None
     text = f"{int(wrong.sum())} of {wrong.numel()} elements differ"
     limit = f"none, {text}" if allowed == 0.0 else f"a share of {allowed:.3g}, {text}"
     return agreement, pair.reject_at("value", wrong, limit)
+
+
+def _budget_error(budget: AccuracyBudget) -> float:
+    return math.inf if budget.max_relative_error is None else budget.max_relative_error
+
+
+def _finite(allowed: float) -> float | None:
+    return None if math.isinf(allowed) else allowed
 
 
 def measure(

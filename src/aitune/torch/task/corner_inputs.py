@@ -10,11 +10,14 @@ import torch
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
-from aitune.torch.module.tensor_spec import Symbol, TensorSpec
+from aitune.torch.module.tensor_spec import TensorSpec
+from aitune.torch.task.call_sizes import corner_sizes, interior_sizes
 from aitune.torch.task.comparison import batch_axis_of
+from aitune.torch.task.input_factory import InputFactory, factory_call
 from aitune.torch.task.value_rules import ValueRule
 
 DEFAULT_MAX_CORNERS = 24
+DEFAULT_NUM_INTERIOR = 2
 
 # How often a row that equals another one is changed before it is kept as it is.
 _MAX_VARIATIONS = 8
@@ -25,118 +28,90 @@ class LabelledCall:
     """One call to compare.
 
     Args:
-        where: Name for people: ``"sample 3"``, ``"corner batch0=1, dim0=7"``.
+        where: Name for people: ``"sample 3"``, ``"corner batch0=1, dim0=7"``, ``"inside batch0=3, dim0=5"``.
         call: The call, in canonical form.
-        is_recorded: Whether the user's data made it; a made-up call may turn out to be none that the module takes.
+        is_recorded: Whether the user's data made it.
+        is_valid: Whether the user vouches for it, by the data or by a factory; a made-up call may turn out to be none
+            that the module takes.
     """
 
     where: str
     call: Sample
     is_recorded: bool
+    is_valid: bool
 
 
 def labelled_calls(
-    graph_spec: GraphSpec, data: Sequence[Sample], *, seed: int = 0, max_corners: int = DEFAULT_MAX_CORNERS
+    graph_spec: GraphSpec,
+    data: Sequence[Sample],
+    *,
+    seed: int = 0,
+    max_corners: int = DEFAULT_MAX_CORNERS,
+    num_interior: int = DEFAULT_NUM_INTERIOR,
+    input_factory: InputFactory | None = None,
 ) -> tuple[LabelledCall, ...]:
     """List the calls that a candidate is compared on.
 
     First all recorded samples, then the first sample with other values (so that no two calls in a row agree, which
-    would hide stale answers), then the corners. The rows of a made call differ from one another: they are drawn from
-    different samples first, and varied validly when there are not enough of them.
+    would hide stale answers), the corners, points inside the range, and a sample that is laid out in memory in another
+    order. The rows of a made call differ from one another: they are drawn from different samples first, and varied
+    validly when there are not enough of them.
 
     Args:
         graph_spec: The graph.
         data: Recorded calls of the graph, at least one.
         seed: Seed of everything random; equal arguments give equal calls.
         max_corners: Most corners; with more the last ones of :func:`corner_sizes` are left out.
+        num_interior: Most points inside the range.
+        input_factory: Makes the calls of wanted sizes, instead of making them up from the samples.
 
     Raises:
-        AITuneUserInputError: There is no recorded call.
+        AITuneUserInputError: There is no recorded call, or the factory made none that fits.
     """
     if not data:
         raise AITuneUserInputError(f"graph {graph_spec.name!r} has no recorded call to compare on; record at least one")
     maker = _CallMaker(graph_spec, data, seed)
     recorded = [
-        LabelledCall(f"sample {number}", graph_spec.make_call(tensors), True)
+        LabelledCall(f"sample {number}", graph_spec.make_call(tensors), True, True)
         for number, tensors in enumerate(maker.samples)
     ]
     other = maker.other_values()
     if other is not None:
-        recorded.insert(1, LabelledCall("sample 0 with other values", graph_spec.make_call(other), False))
+        recorded.insert(1, LabelledCall("sample 0 with other values", graph_spec.make_call(other), False, False))
     seen = maker.sizes_of_samples
     told_apart = [s for s, tensors in zip(seen, maker.samples, strict=True) if maker.has_distinct_rows(tensors)]
     corners = [sizes for sizes in corner_sizes(graph_spec.symbols, seen) if sizes not in told_apart][:max_corners]
-    made = [
-        LabelledCall(_label(sizes), graph_spec.make_call(maker.make(sizes, number)), False)
-        for number, sizes in enumerate(corners, start=1)
-    ]
-    return (*recorded, *made)
+    inside = interior_sizes(graph_spec.symbols, seen, corners, num_interior, seed)
+    made = []
+    wanted = [*(("corner", sizes) for sizes in corners), *(("inside", sizes) for sizes in inside)]
+    for number, (kind, sizes) in enumerate(wanted, start=1):
+        if input_factory is None:
+            call = graph_spec.make_call(maker.make(sizes, number))
+        else:
+            call = factory_call(input_factory, graph_spec, sizes)
+        made.append(LabelledCall(_label(kind, sizes), call, False, input_factory is not None))
+    return (*recorded, *made, *_laid_out_otherwise(graph_spec, maker.samples))
 
 
-def corner_sizes(symbols: Mapping[str, Symbol], recorded: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """List combinations of sizes worth trying, the most telling first, each once.
-
-    Batch 1 where it is inside; everything smallest; everything largest; each symbol at its largest and smallest with
-    the others as recorded; each symbol at a size inside its range that was never recorded, odd where possible; each at
-    its ``opt``. Symbols that agreed in every recorded call (ids and their mask) go together in all of these; at the end
-    they are tried apart, once. Their number grows with the number of symbols, not with its power.
-
-    Args:
-        symbols: The symbols of a graph.
-        recorded: Sizes of every recorded call, at least one.
-    """
-    base = dict(recorded[0])
-    groups = _groups(symbols, recorded)
-    found: list[dict[str, int]] = []
-
-    def add(sizes: Mapping[str, int]) -> None:
-        if symbols and {**base, **sizes} not in found:
-            found.append({**base, **sizes})
-
-    for name, symbol in symbols.items():
-        if symbol.is_batch and symbol.min <= 1 <= symbol.max:
-            add({name: 1})
-    add({name: symbol.min for name, symbol in symbols.items()})
-    add({name: symbol.max for name, symbol in symbols.items()})
-    for group in groups:
-        add(dict.fromkeys(group, symbols[group[0]].max))
-        add(dict.fromkeys(group, symbols[group[0]].min))
-    for group in groups:
-        unseen = _unseen_size(symbols[group[0]], {sizes[group[0]] for sizes in recorded})
-        if unseen is not None:
-            add(dict.fromkeys(group, unseen))
-    for group in groups:
-        opt = symbols[group[0]].opt
-        if opt is not None:
-            add(dict.fromkeys(group, opt))
-    for first, *others in groups:
-        if others:
-            add({first: symbols[first].min, **dict.fromkeys(others, symbols[first].max)})
-    return found
+def _laid_out_otherwise(graph_spec: GraphSpec, samples: Sequence[Sequence[torch.Tensor]]) -> list[LabelledCall]:
+    """Return the first sample in which two axes can be exchanged in memory: a backend may read it as if contiguous."""
+    for number, tensors in enumerate(samples):
+        exchanged = [_exchange_strides(tensor) for tensor in tensors]
+        if any(new is not old for new, old in zip(exchanged, tensors, strict=True)):
+            own = [tensor.clone() for tensor in exchanged]
+            return [LabelledCall(f"sample {number}, not contiguous", graph_spec.make_call(own), False, False)]
+    return []
 
 
-def _groups(symbols: Mapping[str, Symbol], recorded: Sequence[Mapping[str, int]]) -> list[list[str]]:
-    """Put together the symbols that had one range and the same size in every recorded call."""
-    groups: dict[object, list[str]] = {}
-    for name, symbol in symbols.items():
-        seen = tuple(sizes[name] for sizes in recorded)
-        key: object = name if symbol.is_batch else (symbol.min, symbol.max, symbol.opt, seen)
-        groups.setdefault(key, []).append(name)
-    return list(groups.values())
+def _exchange_strides(tensor: torch.Tensor) -> torch.Tensor:
+    axes = [axis for axis in range(tensor.dim()) if tensor.shape[axis] > 1]
+    if len(axes) < 2:
+        return tensor
+    return tensor.transpose(*axes[-2:]).contiguous().transpose(*axes[-2:])
 
 
-def _unseen_size(symbol: Symbol, seen: set[int]) -> int | None:
-    """Return a size inside the range that was not recorded: odd and near the middle, where there is one."""
-    middle = (symbol.min + symbol.max) // 2
-    near = sorted(
-        (size for size in range(max(symbol.min, middle - 64), min(symbol.max, middle + 64) + 1) if size not in seen),
-        key=lambda size: (size in (symbol.min, symbol.max), size % 2 == 0, abs(size - middle)),
-    )
-    return near[0] if near else None
-
-
-def _label(sizes: Mapping[str, int]) -> str:
-    return "corner " + ", ".join(f"{name}={size}" for name, size in sizes.items())
+def _label(kind: str, sizes: Mapping[str, int]) -> str:
+    return f"{kind} " + ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 class _CallMaker:

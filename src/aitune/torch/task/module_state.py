@@ -20,10 +20,15 @@ class StateChanges:
     """What a block changed before it was put back; filled when the block ends.
 
     Args:
-        buffers: Names of the buffers that had other values, or were other tensors.
+        after: The buffers that had other values, or were other tensors, by name, with a copy of their values.
     """
 
-    buffers: tuple[str, ...] = ()
+    after: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Names of the changed buffers."""
+        return tuple(self.after)
 
 
 @contextmanager
@@ -54,11 +59,11 @@ def preserved_state(module: torch.nn.Module) -> Iterator[StateChanges]:
         with preserved_random_state():
             yield changes
     finally:
-        rebound = {name for name, buffer in module.named_buffers() if buffers.get(name) is not buffer}
+        changes.after = _changed_buffers(module, buffers, tensors)
         for snapshot in attributes:
             snapshot.restore()
-        overwritten = {name for name, snapshot in tensors.items() if snapshot.restore()}
-        changes.buffers = tuple(name for name in buffers if name in rebound or name in overwritten)
+        for tensor in tensors.values():
+            tensor.restore()
     changed = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
     if changed:
         raise AITuneUserInputError(
@@ -81,6 +86,19 @@ def preserved_random_state() -> Iterator[None]:
             torch.cuda.set_rng_state_all(cuda)
 
 
+def _changed_buffers(
+    module: torch.nn.Module, buffers: dict[str, torch.Tensor], snapshots: dict[str, _TensorSnapshot]
+) -> dict[str, torch.Tensor]:
+    changed = {}
+    for name, buffer in module.named_buffers():
+        if name not in buffers or buffer.is_meta:
+            continue
+        known = snapshots.get(name)
+        if buffer is not buffers[name] or (known is not None and not _same_values(buffer, known.values)):
+            changed[name] = buffer.detach().clone()
+    return changed
+
+
 @dataclass(frozen=True)
 class _TensorSnapshot:
     tensor: torch.Tensor
@@ -90,17 +108,16 @@ class _TensorSnapshot:
     def of(cls, tensor: torch.Tensor) -> _TensorSnapshot:
         return cls(tensor, tensor.detach().clone())
 
-    def restore(self) -> bool:
-        """Write the old values back if they changed, and say whether they had."""
+    def restore(self) -> None:
+        """Write the old values back if they changed."""
         if _same_values(self.tensor, self.values):
-            return False
+            return
         # A tensor made under inference_mode may be written only under it.
         with torch.inference_mode(self.tensor.is_inference()), torch.no_grad():
             if self.tensor.shape == self.values.shape:
                 self.tensor.detach().copy_(self.values)
             else:
                 self.tensor.data = self.values
-        return True
 
 
 @dataclass(frozen=True)

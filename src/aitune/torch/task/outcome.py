@@ -23,7 +23,8 @@ class Rejection:
 
     Args:
         check: What was compared: ``"structure"``, ``"type"``, ``"dtype"``, ``"shape"``, ``"finite"``, ``"value"``,
-            ``"repeat"``, ``"input modified"`` or ``"row independence"``.
+            ``"state"``, ``"repeat"``, ``"input modified"``, ``"aliasing"``, ``"row independence"``, ``"random"``,
+            ``"metric"``, or ``"raised"`` where a later call raised.
         output: Which output, as Python would write it.
         index: Which element, where the check is about one.
         got: What the candidate gave.
@@ -58,7 +59,7 @@ class OutputAgreement:
         relative_max: Largest absolute error over the largest ``|ref|``.
         cosine: Smallest cosine between output and reference; not decisive.
         noise: Rounding noise of the module itself as relative L2, where a float64 run gave it.
-        allowed: Largest relative L2 that passes.
+        allowed: Largest relative L2 that passes; ``None`` where a budget limits something else.
     """
 
     output: str
@@ -66,7 +67,7 @@ class OutputAgreement:
     relative_max: float
     cosine: float | None
     noise: float | None
-    allowed: float
+    allowed: float | None
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class Agreement:
         rejection: The first disagreement, when it did not pass.
         calls: The calls that were compared: samples and corners.
         notes: What could not be compared, and why.
+        failures: The first disagreement of every call that does not agree.
+        metric: Value of the user's own metric, where the accuracy budget has one and it was computed.
     """
 
     passed: bool
@@ -86,6 +89,13 @@ class Agreement:
     rejection: Rejection | None = None
     calls: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    failures: tuple[Rejection, ...] = ()
+    metric: float | None = None
+
+    @property
+    def cosine(self) -> float | None:
+        """Smallest cosine over the outputs; ``None`` when none was computed."""
+        return min((output.cosine for output in self.outputs if output.cosine is not None), default=None)
 
     @property
     def relative_error(self) -> float | None:
@@ -212,6 +222,7 @@ class GraphReport:
         reason: Why it was chosen, or why nothing was.
         seconds: Time spent on the graph.
         warnings: What the user should know.
+        reference_seconds: Time of running the original for what the candidates are compared with.
     """
 
     module: str
@@ -224,3 +235,4 @@ class GraphReport:
     reason: str
     seconds: float
     warnings: tuple[str, ...] = field(default=())
+    reference_seconds: float = 0.0
