@@ -140,6 +140,16 @@ def test_the_wrappers_own_names_win_over_the_modules() -> None:
 
 def test_two_proxies_of_one_class_do_not_share_state() -> None:
     first, second = Module(sequential(), "a"), Module(sequential(), "b")
-    assert type(first) is type(second)
     assert (first.name, second.name) == ("a", "b")
     assert first.original is not second.original
+
+
+def test_what_looks_past_the_proxy_sees_the_module() -> None:
+    original = sequential()
+    proxy = Module(original)
+    assert object.__getattribute__(proxy, "__dict__") is original.__dict__
+    assert vars(proxy) is original.__dict__
+    before = set(original.__dict__)
+    proxy.enable_recording()
+    proxy.enable_passthrough()
+    assert set(original.__dict__) == before

@@ -57,7 +57,7 @@ class InterceptedForward(_Placed):
 
     attribute = "forward"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the original forward."""
         return self.interception.original_forward(*args, **kwargs)
 

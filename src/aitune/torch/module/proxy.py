@@ -32,9 +32,11 @@ _get = object.__getattribute__
 class ModuleProxy(torch.nn.Module):
     """Base of a proxy: what is not the proxy's own is answered by ``_original``.
 
-    Subclasses list their own names in ``_own_names`` and store their own state with ``object.__setattr__``.
+    It shares the ``__dict__`` of the module, so that whatever looks past :meth:`__getattribute__` (the guards of
+    torch.compile do) sees the module. State of its own lies in slots, which subclasses declare.
     """
 
+    __slots__ = ("_original",)
     _original: torch.nn.Module
     _own_names: ClassVar[frozenset[str]] = frozenset({"_original", "__class__", "__deepcopy__", "__reduce_ex__"})
 
@@ -47,10 +49,6 @@ class ModuleProxy(torch.nn.Module):
     def __class__(self) -> type:
         """The class of the module, so that ``isinstance`` says of the proxy what it says of the module."""
         return type(_get(self, "_original"))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module."""
-        return _get(self, "_original")(*args, **kwargs)
 
     def __getattribute__(self, name: str) -> Any:
         if name in _get(self, "_own_names"):
@@ -88,13 +86,27 @@ class ModuleProxy(torch.nn.Module):
         )
 
 
-def proxy_class(base: type[ModuleProxy], module_class: type) -> type[ModuleProxy]:
-    """Return the subclass of ``base`` that also has the operators of a module class (``len``, indexing and so on).
+def new_proxy(base: type[ModuleProxy], module: torch.nn.Module) -> ModuleProxy:
+    """Return a proxy of a module, not initialised yet.
 
     Args:
         base: The proxy class.
-        module_class: Class of the module that is proxied.
+        module: The module; the proxy also has the operators of its class (``len``, indexing and so on).
     """
+
+    def call(self: ModuleProxy, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the module."""
+        return module(*args, **kwargs)
+
+    # A class of its own, so that a call reads no attribute: torch.compile follows it then into the module.
+    own = type(base.__name__, (_proxy_class(base, type(module)),), {"__call__": call, "__module__": base.__module__})
+    proxy: ModuleProxy = object.__new__(own)
+    object.__setattr__(proxy, "__dict__", module.__dict__)
+    object.__setattr__(proxy, "_original", module)
+    return proxy
+
+
+def _proxy_class(base: type[ModuleProxy], module_class: type) -> type[ModuleProxy]:
     known = _classes.get((base, module_class))
     if known is None:
         operators: dict[str, Any] = {}

@@ -98,7 +98,7 @@ class RecordingModule:
         self.problems: list[str] = []
         self.num_calls = 0
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the original and take note of the call; what cannot be noted never stops the call."""
         with self._lock:
             self.num_calls += 1
@@ -226,7 +226,7 @@ class RecordingForward(InterceptedForward):
         super().__init__(interception)
         self._recording = recording
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the original and record the call."""
         return self._recording(*args, **kwargs)
 

@@ -280,7 +280,7 @@ class _IndirectForward(InterceptedForward):
         self._dispatch = dispatch
         self._fall_back = fall_back
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return self.interception.original_forward(*args, **kwargs)
         try:

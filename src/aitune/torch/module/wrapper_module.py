@@ -24,7 +24,7 @@ from aitune.torch.module.hook_watch import submodules_with_hooks
 from aitune.torch.module.interception import Interception
 from aitune.torch.module.module_state import ModuleState
 from aitune.torch.module.plain_data import graph_spec_from_dict, graph_spec_to_dict
-from aitune.torch.module.proxy import ModuleProxy, proxy_class
+from aitune.torch.module.proxy import ModuleProxy, new_proxy
 from aitune.torch.module.recording_module import RecordedGraph, RecordingForward, RecordingModule
 from aitune.torch.module.registry import module_registry
 from aitune.torch.module.servable import Servable, TunedGraph
@@ -52,6 +52,10 @@ class Module(ModuleProxy):
         AITuneUserInputError: ``module`` is no ``torch.nn.Module``, or another argument is not usable.
     """
 
+    __slots__ = (
+        "_interception", "_recording", "_signature", "_state", "_state_before", "_tuned", "_tuned_before",
+        "dynamic_shapes", "name", "strategies", "strategy",
+    )  # fmt: skip
     name: str
     strategy: Tuner | None
     strategies: Strategies | None
@@ -74,7 +78,7 @@ class Module(ModuleProxy):
                 f"for a pipeline wrap the modules inside it"
             )
         existing = module_registry().wrapper_of(module)
-        wrapper = existing if existing is not None else object.__new__(proxy_class(cls, type(module)))
+        wrapper = existing if existing is not None else new_proxy(cls, module)
         assert isinstance(wrapper, Module)
         return wrapper
 
@@ -90,7 +94,7 @@ class Module(ModuleProxy):
             raise AITuneUserInputError(f"name must be a non-empty string, got {name!r}")
         if strategy is not None and strategies is not None:
             raise AITuneUserInputError("give strategy= for all graphs or strategies= for each, not both")
-        known = "_interception" in object.__getattribute__(self, "__dict__")
+        known = hasattr(self, "_interception")
         if not known:
             self._first_init(module, name)
         if not known or strategy is not None or strategies is not None:
@@ -102,7 +106,6 @@ class Module(ModuleProxy):
             module_registry().add(name, self._original, self)
 
     def _first_init(self, module: torch.nn.Module, name: str | None) -> None:
-        self._original = module
         self.name = name or module_registry().unused_name(type(module).__name__)
         self._signature = ForwardSignature.from_callable(module.forward)
         self._interception = Interception(module)
