@@ -176,6 +176,11 @@ def test_the_baseline_is_measured_and_reported(tmp_path, mode):
         BackendPerfResult("Fake(b)", 40, 10, 4.0, True),
     ]
     assert strategy.report.outcomes[0].is_baseline
+    assert strategy.strategy_results == {
+        BASELINE_KEY: {"selected_batch_size": 1, "score": 10},
+        "Fake-a": {"selected_batch_size": 1, "score": 8},
+        "Fake-b": {"selected_batch_size": 1, "score": 40},
+    }
 
 
 def test_diagnostic_validation_does_not_choose(tmp_path):

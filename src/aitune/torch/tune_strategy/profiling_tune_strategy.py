@@ -90,6 +90,7 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         self._baseline_backend = None
         self._baseline_result = None
         self.perf_validation_results = []
+        self.strategy_results: dict[str, dict[str, int | float]] = {}
         self._last_error: Exception | None = None
 
     # -- settings --------------------------------------------------------------------------------------------------
@@ -169,7 +170,13 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         self, backend: Backend, job: GraphJob, config: ProfilingConfig
     ) -> BackendProfilingResult | None:
         """Measure the original module; a subclass whose metric it may not have returns ``None``."""
-        return require_usable(self._measure(backend, job.name, job.graph_spec, job.samples, config), self._metric_label)
+        return self._measured(backend, job, config)
+
+    def _measured(self, backend: Backend, job: GraphJob, config: ProfilingConfig) -> BackendProfilingResult:
+        measured = self._measure(backend, job.name, job.graph_spec, job.samples, config)
+        result = require_usable(measured, self._metric_label)
+        self.strategy_results[self._key_of(backend)] = result.to_json_dict(self._metric_label)
+        return result
 
     def _baseline_candidate(self) -> _TuneCandidate | None:
         if self._baseline_backend is None or self._baseline_result is None:
@@ -224,9 +231,8 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
             if candidate is None:
                 continue
             kept = self._shortlist([*finalists, candidate])[:_LIVE_AT_ONCE]
-            for beaten in [*finalists, candidate]:
-                if not any(beaten is other for other in kept):
-                    self._release(self._key_of(beaten.backend))
+            for beaten in (each for each in [*finalists, candidate] if each not in kept):
+                self._release(self._key_of(beaten.backend))
             finalists = kept
         return self._choose_finalist(sorted(finalists, key=self._place), job) if finalists else None
 
@@ -250,8 +256,7 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         error: Exception | None = None
         candidate: _TuneCandidate | None = None
         try:
-            measured = self._measure(backend, job.name, job.graph_spec, job.samples, config)
-            result = require_usable(measured, self._metric_label)
+            result = self._measured(backend, job, config)
             if not backend.is_active:
                 raise ProfilingError("the backend was deactivated while it was measured; expected it to stay active")
             candidate = _TuneCandidate(backend, result)
@@ -319,8 +324,6 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         self._reason = self._why_kept(best, opponent)
         return opponent
 
-    # -- words -----------------------------------------------------------------------------------------------------
-
     def _why_won(self, best: _TuneCandidate) -> str:
         """Say in a few words why a candidate was chosen."""
         opponent = self._opponent
@@ -360,8 +363,6 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
     def _log_baseline_selected(self, backend: Backend) -> None:
         """Emit an explicit message when the TorchEager baseline is the selected backend."""
         self._log(f"the original module ({backend.describe()}) stays: {self._reason}")
-
-    # -- measuring -------------------------------------------------------------------------------------------------
 
     def _get_profiling_config(self, batching: bool, max_batch_size: int) -> ProfilingConfig:
         """Gets profiling configuration; see :func:`plan_profiling` for the arguments."""

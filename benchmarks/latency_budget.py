@@ -1,0 +1,148 @@
+"""Is the batch size that LatencyBudgetStrategy chooses within the budget when an independent loop measures it again?
+
+``python benchmarks/latency_budget.py --runs 10 --backend ONNXRuntime`` takes a ResNet-18 at 112 x 112; its weights are
+random, which does not matter here. Each run draws a budget between the latencies of the smallest and the largest batch
+size, tunes, and then times calls of the tuned module at the chosen batch size in a plain loop. It ends with 1 when
+fewer than ``--required`` runs were within the budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import aitune.torch as ait
+from aitune.torch.backend.registry import registry
+
+BATCH_SIZES = (1, 2, 4, 8)
+CALLS = 30
+SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One tuning and its check.
+
+    Args:
+        budget_ms: The budget.
+        winner: What was chosen.
+        batch_size: Batch size that was chosen with it.
+        measured_ms: Median latency that the strategy measured for the winner there.
+        again_ms: Median latency of the independent loop.
+        seconds: Time to tune.
+    """
+
+    budget_ms: float
+    winner: str
+    batch_size: int
+    measured_ms: float
+    again_ms: float
+    seconds: float
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the independent loop stayed within the budget."""
+        return self.again_ms <= self.budget_ms
+
+
+def resnet18() -> torch.nn.Module:
+    """Make a ResNet-18 for images, without its classifier."""
+    from transformers import ResNetConfig, ResNetModel
+
+    torch.manual_seed(0)
+    config = ResNetConfig(
+        embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic", return_dict=False
+    )
+    model: torch.nn.Module = ResNetModel(config).eval()
+    return model
+
+
+def median_ms(model: Any, batch_size: int) -> float:
+    """Time calls one after the other, with nothing of aitune but the call.
+
+    Args:
+        model: What is called.
+        batch_size: Images in a call.
+    """
+    images = torch.randn(batch_size, 3, 112, 112)
+    times: list[float] = []
+    with torch.no_grad():
+        for _ in range(5):
+            model(images)
+        end = time.perf_counter() + SECONDS
+        while len(times) < CALLS or time.perf_counter() < end:
+            begin = time.perf_counter()
+            model(images)
+            times.append(1000.0 * (time.perf_counter() - begin))
+    return statistics.median(times)
+
+
+def tune_once(net: torch.nn.Module, budget_ms: float, backends: list[str]) -> Run:
+    """Tune for a budget and check the choice.
+
+    Args:
+        net: The module.
+        budget_ms: The budget.
+        backends: Names of the candidates.
+    """
+    strategy = ait.LatencyBudgetStrategy(budget_ms, [registry.load(name)() for name in backends])
+    model = ait.Module(net, "resnet18")
+    began = time.perf_counter()
+    images = [torch.randn(3, 112, 112) for _ in range(max(BATCH_SIZES))]
+    report = ait.tune(
+        model, images, batch_sizes=BATCH_SIZES, max_num_batches_per_batch_size=1, strategy=strategy,
+        ignore_failing_modules=False, retune=True,
+    )  # fmt: skip
+    seconds = time.perf_counter() - began
+    winner = report.winner("resnet18")
+    assert winner is not None
+    batch_size = int(strategy.strategy_results[winner.key]["selected_batch_size"])
+    measured = next(m.median_ms for m in winner.measurements if m.batch_size == batch_size)
+    return Run(budget_ms, winner.description, batch_size, measured, median_ms(model, batch_size), seconds)
+
+
+def main() -> int:
+    """Run the benchmark and print one line a run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--required", type=int, default=9, help="runs that must be within the budget")
+    parser.add_argument("--backend", action="append", default=None, help="candidate; may be given more than once")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    net = resnet18()
+    lowest, highest = median_ms(net, BATCH_SIZES[0]), median_ms(net, BATCH_SIZES[-1])
+    print(f"eager: {lowest:.1f} ms at batch size {BATCH_SIZES[0]}, {highest:.1f} ms at {BATCH_SIZES[-1]}")
+    draw = random.Random(options.seed)
+    runs = []
+    with tempfile.TemporaryDirectory() as folder, ait.config.override(cache_dir=Path(folder)):
+        for number in range(options.runs):
+            runs.append(tune_once(net, draw.uniform(1.2 * lowest, highest), options.backend or ["ONNXRuntime"]))
+            run = runs[-1]
+            print(
+                f"run {number}: budget {run.budget_ms:.1f} ms -> {run.winner} at batch size {run.batch_size}, "
+                f"{run.measured_ms:.1f} ms; again {run.again_ms:.1f} ms, {'within' if run.is_within else 'ABOVE'} "
+                f"({run.seconds:.0f} s)",
+                flush=True,
+            )
+    within = sum(run.is_within for run in runs)
+    print(f"{within} of {len(runs)} within the budget")
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(run) for run in runs], indent=2))
+    return 0 if within >= options.required else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
