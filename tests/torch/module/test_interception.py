@@ -170,3 +170,11 @@ def test_a_plain_view_shares_everything_but_hooks_and_forward() -> None:
     assert view.linear is module.linear
     module(X)
     assert calls == [1]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_scripting_is_refused_with_advice() -> None:
+    module = Scaled()
+    redirected(module)
+    with pytest.raises(AttributeError, match=r"unwrap it before torch\.jit\.script"):
+        torch.jit.script(torch.nn.Sequential(module))

@@ -131,6 +131,19 @@ def test_an_output_that_cannot_be_described_is_the_graphs_problem(tmp_path: Path
     assert "output output is a builtins.set" in (module.graphs()[0].problem or "")
 
 
+def test_a_forward_that_fills_a_container_is_the_graphs_problem(tmp_path: Path) -> None:
+    def forward(x: torch.Tensor, cache: list[torch.Tensor]) -> torch.Tensor:
+        cache[0] = torch.cat([cache[0], x])
+        return cache[0].sum()
+
+    module = recording(forward, tmp_path)
+    cache = [torch.zeros(2)]
+    module(torch.ones(1), cache)
+    assert cache[0].shape == (3,)
+    (graph,) = module.graphs()
+    assert "puts other values into argument cache" in (graph.problem or "")
+
+
 def test_a_call_that_raises_leaves_no_graph(tmp_path: Path) -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         raise ValueError("theirs")

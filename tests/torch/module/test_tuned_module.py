@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from serving_fakes import FakeServable, FakeTuner, FlatServable, call, record, served, tuned
+from serving_fakes import FakeServable, FakeTuner, FlatServable, call, served, tuned
 
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.config import config
@@ -376,30 +376,33 @@ def test_a_container_without_a_written_guard_is_served_through_the_pytree() -> N
 
 def test_prefill_and_decode_with_a_cache_are_two_graphs() -> None:
     transformers = pytest.importorskip("transformers")
+    settings = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=32
+    )
+    model = transformers.LlamaForCausalLM(settings).eval()
+    prompt, token = torch.arange(6).reshape(2, 3), torch.tensor([[1], [2]])
 
-    class Attending(torch.nn.Module):
-        def forward(self, x: torch.Tensor, cache: Any = None) -> torch.Tensor:
-            if cache is None:
-                return x.sum(1)
-            keys, _ = cache.update(x[:, None], x[:, None], 0)
-            return keys.sum((1, 2))
+    def generate() -> list[Any]:
+        first = model(input_ids=prompt, use_cache=True)
+        second = model(input_ids=token, past_key_values=first.past_key_values, use_cache=True)
+        return [first, second]
 
-    def filled() -> Any:
-        cache = transformers.DynamicCache()
-        cache.update(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 3), 0)
-        return cache
-
-    x = torch.ones(1, 1, 3)
-    wrapped = record(Attending().eval(), call(x), call(x, filled()))
-    graphs = wrapped.recorded_graphs()
-    problems = wrapped.recording_problems
-    wrapped.tune(strategy=FakeTuner(runs_original=True))
-    assert len(graphs) == 2 or "DynamicCache" in problems[0]
-    for _ in range(3):
-        cache = filled()
-        assert torch.equal(wrapped(x, cache), torch.full((1, 3), 3.0))
-        assert cache.get_seq_length() == 3
-        assert torch.equal(wrapped(x), torch.ones(1, 3))
+    with torch.no_grad():
+        expected = generate()
+        wrapped = Module(model)
+        wrapped.enable_recording()
+        generate()
+        prefill, decode = wrapped.recorded_graphs()
+        assert prefill.problem is None
+        assert "puts other values into argument past_key_values" in str(decode.problem)
+        wrapped.tune(strategy=FakeTuner())
+        answers = generate()
+    assert wrapped.stats().served == {"graph0": 1}
+    assert wrapped.stats().fallbacks == {"outside the tuned graphs": 1}
+    for answer, original in zip(answers, expected, strict=True):
+        assert type(answer) is type(original)
+        torch.testing.assert_close(answer.logits, original.logits)
+    assert answers[1].past_key_values.get_seq_length() == 4
 
 
 # -- wrong calls -----------------------------------------------------------------------------------------------------

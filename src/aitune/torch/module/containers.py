@@ -9,12 +9,14 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from aitune.torch.config import config
+
 # Set on the functions that take a class apart, to know them again.
 _KIND = "aitune_container_kind"
 
 
 def register_containers(tree: Any) -> None:
-    """Register dataclasses, named tuples and ``UserDict`` classes met inside ``tree`` with torch's pytree.
+    """Register dataclasses, named tuples, ``UserDict`` classes and caches met inside ``tree`` with torch's pytree.
 
     A registration lasts as long as the process and is what their users would have to write themselves. Classes that
     are registered already, by their library or by the user, are left alone.
@@ -31,6 +33,23 @@ def register_containers(tree: Any) -> None:
             elif isinstance(leaf, UserDict):
                 _register_once(type(leaf), _register_user_dict)
                 pending.append(leaf)
+            elif _is_dynamic_cache(type(leaf)):
+                _register_once(type(leaf), _register_dynamic_cache)
+                pending += [leaf] if type(leaf) in pytree.SUPPORTED_NODES else []
+
+
+def _is_dynamic_cache(cls: type[Any]) -> bool:
+    known = config.enable_transformers_integration and cls.__module__ == "transformers.cache_utils"
+    return known and cls.__name__ == "DynamicCache"
+
+
+def _register_dynamic_cache(cls: type[Any]) -> None:
+    # The library has a form of its own, which its exporters need to be the registered one.
+    try:
+        from transformers.integrations.executorch import register_dynamic_cache_export_support
+    except ImportError:
+        return
+    register_dynamic_cache_export_support()
 
 
 def _register_once(cls: type[Any], register: Callable[[type[Any]], None]) -> None:

@@ -61,6 +61,14 @@ class InterceptedForward(_Placed):
         """Run the original forward."""
         return self.interception.original_forward(*args, **kwargs)
 
+    @property
+    def __globals__(self) -> dict[str, Any]:
+        """Refused: torch.jit.script asks for it, and would then read the source of a function that there is none of."""
+        raise AttributeError(
+            f"the forward of a {type(self.interception.module).__qualname__} that is wrapped by aitune has no source: "
+            f"unwrap it before torch.jit.script (module.unwrap())"
+        )
+
 
 class _PlainState(_Placed):
     """Stands in for ``__getstate__``: the state without what was put on the module."""

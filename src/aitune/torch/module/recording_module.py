@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from operator import is_
 from pathlib import Path
 from typing import Any
+
+from torch.utils import _pytree as pytree
 
 from aitune.exceptions import AITuneUserInputError, UnsupportedCallError
 from aitune.torch.dynamic_shapes import DynamicShapes
@@ -109,10 +112,28 @@ class RecordingModule:
             self._note(str(error))
             return self._forward(*args, **kwargs)
         record = self._record_for(named, input_spec, self._signature.in_style_of(kwargs))
+        before = pytree.tree_leaves(named)
         output = self._forward(*args, **kwargs)
         if record is not None:
             self._observe(record, input_spec, output)
+            self._require_same_arguments(record, input_spec, before, named)
         return output
+
+    def _require_same_arguments(
+        self, record: _GraphRecord, input_spec: SampleMetadata, before: list[Any], named: dict[str, Any]
+    ) -> None:
+        """Note a forward that puts other values into its arguments, as caches are filled: a backend would not."""
+        after = pytree.tree_leaves(named)
+        if len(after) == len(before) and all(map(is_, after, before)):
+            return
+        changed = (leaf for leaf, one, other in zip(input_spec.leaves, before, after, strict=False) if one is not other)
+        first = next(changed, None)
+        where = "an argument" if first is None else f"argument {first.locator[0]}"
+        with self._lock:
+            record.problem = (
+                f"the forward puts other values into {where} while it runs, as a key-value cache is filled; a backend "
+                f"would leave it as it was, so such calls run on the original module"
+            )
 
     def _note(self, problem: str) -> None:
         with self._lock:

@@ -82,8 +82,12 @@ class SampleMetadata:
 
     @classmethod
     def _from_tree(cls, tree: Any, strict: bool, what: str) -> SampleMetadata:
-        register_containers(tree)
-        with_paths, structure = pytree.tree_flatten_with_path(tree)
+        try:
+            register_containers(tree)
+            with_paths, structure = pytree.tree_flatten_with_path(tree)
+        except Exception as error:
+            # The functions that take a container apart are its author's; a DynamicCache refuses some of its layers.
+            raise UnsupportedCallError(f"an {what} cannot be taken apart: {type(error).__name__}: {error}") from error
         leaves: list[TensorSpec | Constant] = []
         for key_path, leaf in with_paths:
             locator = locator_from_key_path(key_path)
