@@ -23,6 +23,7 @@ import torch
 
 import aitune.torch as ait
 from aitune.torch.backend.registry import registry
+from aitune.torch.task.machine import LOCAL_MACHINE
 
 BATCH_SIZES = (1, 2, 4, 8)
 CALLS = 30
@@ -39,6 +40,7 @@ class Run:
         batch_size: Batch size that was chosen with it.
         measured_ms: Median latency that the strategy measured for the winner there.
         again_ms: Median latency of the independent loop.
+        stalled_share: Share of that loop's time in which some task waited for a core: other processes were in the way.
         seconds: Time to tune.
     """
 
@@ -47,6 +49,7 @@ class Run:
     batch_size: int
     measured_ms: float
     again_ms: float
+    stalled_share: float | None
     seconds: float
 
     @property
@@ -108,7 +111,11 @@ def tune_once(net: torch.nn.Module, budget_ms: float, backends: list[str]) -> Ru
     assert winner is not None
     batch_size = int(strategy.strategy_results[winner.key]["selected_batch_size"])
     measured = next(m.median_ms for m in winner.measurements if m.batch_size == batch_size)
-    return Run(budget_ms, winner.description, batch_size, measured, median_ms(model, batch_size), seconds)
+    began, stalled = LOCAL_MACHINE.now(), LOCAL_MACHINE.stalled_seconds()
+    again = median_ms(model, batch_size)
+    after, length = LOCAL_MACHINE.stalled_seconds(), LOCAL_MACHINE.now() - began
+    share = None if stalled is None or after is None else (after - stalled) / length
+    return Run(budget_ms, winner.description, batch_size, measured, again, share, seconds)
 
 
 def main() -> int:
@@ -134,7 +141,8 @@ def main() -> int:
             print(
                 f"run {number}: budget {run.budget_ms:.1f} ms -> {run.winner} at batch size {run.batch_size}, "
                 f"{run.measured_ms:.1f} ms; again {run.again_ms:.1f} ms, {'within' if run.is_within else 'ABOVE'} "
-                f"({run.seconds:.0f} s)",
+                f"(tuned in {run.seconds:.0f} s; stalled meanwhile: "
+                f"{'unknown' if run.stalled_share is None else format(run.stalled_share, '.0%')})",
                 flush=True,
             )
     within = sum(run.is_within for run in runs)

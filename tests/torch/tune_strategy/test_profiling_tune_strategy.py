@@ -40,6 +40,8 @@ def winner(strategy, folder, **settings):
         # c beats a and ties with b, b ties with a: b is the first that nobody beats.
         ({ORIGINAL: 10, "a": 20, "b": 20.9, "c": 21.5}, "Fake(b)", "Fake(b)"),
         ({ORIGINAL: 10, "a": 20, "b": 5, "c": 30, "d": 25}, "Fake(c)", "Fake(c)"),
+        # All three tie with each other, and only the last one is better than the original.
+        ({ORIGINAL: 10, "a": 10.2, "b": 10.2, "c": 10.6}, "Fake(c)", "Fake(a)"),
     ],
 )
 def test_the_best_wins_and_ties_go_to_the_simpler(tmp_path, scores, enabled, otherwise):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from aitune.torch.task.outcome import PairedComparison
 from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win
-from aitune.torch.tune_strategy.selection import choose, rank, replace_comparisons, verdict_between
+from aitune.torch.tune_strategy.selection import rank, replace_comparisons, verdict_between
 
 NAMES = {"baseline": "the original module", "a": "ONNXRuntime", "b": "OpenVINO", "c": "Inductor"}
 
@@ -16,6 +16,10 @@ def compared(candidate, opponent, verdict, speedup=None):
     return PairedComparison(
         candidate, opponent, speedup, 0.9 * speedup, 1.1 * speedup, 0.995, verdict, 10, 10, 1.0, "because"
     )
+
+
+def choose(entries, is_better, baseline=None):
+    return next(iter(rank(entries, is_better, baseline)), None)
 
 
 def by_pairs(comparisons):

@@ -49,7 +49,8 @@ class FirstWinsStrategy(PairedProfilingStrategy):
             candidate = self._try_candidate(backend, job, config)
             if candidate is None:
                 continue
-            chosen = self._choose_finalist([candidate], job)
+            standing = self._shortlist([candidate])
+            chosen = self._choose_finalist(standing, job) if standing else None
             opponent = self._opponent
             if chosen is not None and (opponent is None or self._is_better_candidate(chosen, opponent)):
                 winner = chosen

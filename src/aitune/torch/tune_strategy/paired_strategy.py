@@ -24,7 +24,7 @@ from aitune.torch.tune_strategy.graph_job import GraphJob
 from aitune.torch.tune_strategy.profiling_result import BASELINE_KEY, BackendProfilingResult, _TuneCandidate
 from aitune.torch.tune_strategy.profiling_tune_strategy import ProfilingTuneStrategy
 from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win
-from aitune.torch.tune_strategy.selection import choose, rank, replace_comparisons, verdict_between
+from aitune.torch.tune_strategy.selection import rank, replace_comparisons, verdict_between
 from aitune.torch.tune_strategy.strategy_settings import plain_settings
 from aitune.torch.tune_strategy.sweep_result import CutShort, SweepResult, ThroughputResult, is_hopeless
 
@@ -228,7 +228,8 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
             for candidate in candidates
             if opponent is None or not self._is_better_candidate(opponent, candidate)
         ]
-        return rank(sorted(standing, key=lambda c: -self._promise(c, candidates[0])), self._is_better_candidate)
+        promising = sorted(standing, key=lambda candidate: -self._promise(candidate, candidates[0]))
+        return rank(promising, self._is_better_candidate, opponent)
 
     def _promise(self, candidate: _TuneCandidate, reference: _TuneCandidate) -> float:
         key = self._key_of(candidate.backend)
@@ -240,12 +241,10 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
         everyone = [*finalists, *([] if opponent is None else [opponent])]
         if len(everyone) > 1 and _are_swept(everyone):
             finalists = self._play_off(finalists, opponent, job)
-        best = choose(finalists, self._is_better_candidate, opponent)
-        others = [
-            f for f in finalists if f is not best and (opponent is None or self._is_better_candidate(f, opponent))
-        ]
-        self._runner_up = next(iter(others), None)
-        return best
+        ranked = rank(finalists, self._is_better_candidate, opponent)
+        rivals = [f for f in ranked[1:] if opponent is None or self._is_better_candidate(f, opponent)]
+        self._runner_up = next(iter(rivals), None)
+        return next(iter(ranked), None)
 
     def _play_off(
         self, finalists: Sequence[_TuneCandidate], opponent: _TuneCandidate | None, job: GraphJob

@@ -33,7 +33,7 @@ from aitune.torch.tune_strategy.profiling_result import (
     require_usable,
 )
 from aitune.torch.tune_strategy.reasons import why_none_came_through, why_nothing_is_left
-from aitune.torch.tune_strategy.selection import choose, rank
+from aitune.torch.tune_strategy.selection import rank
 from aitune.torch.tune_strategy.strategy_settings import profiling_settings
 
 __all__ = ["BASELINE_KEY", "BackendPerfResult", "BackendProfilingResult", "ProfilingTuneStrategy", "_TuneCandidate"]
@@ -49,10 +49,9 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
     ``"samples/s"``) and ``_value_fmt`` (a format spec such as ``".2f"``), and implement :meth:`_measure`,
     :meth:`_is_better` and :meth:`_speedup`. These three alone make a strategy.
 
-    The original module is profiled in :meth:`_pre_tune` as a baseline and is not in the list of candidates. With
-    performance validation (the default) it stays when no candidate beats it; without, the best candidate wins
-    regardless of speed, and the strategy raises when all fail. :meth:`_is_better` alone decides: a tie goes to the
-    baseline, then to the candidate that comes first in the list.
+    The original module is profiled in :meth:`_pre_tune` as a baseline, apart from the list. With performance validation
+    (the default) it stays when no candidate beats it; without, the best candidate wins regardless of speed, and it is
+    an error when all fail. :meth:`_is_better` alone decides; a tie goes to the baseline, then to the first in the list.
 
     Args:
         backends: Candidates in order of preference; ``None`` takes the defaults.
@@ -297,7 +296,7 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
 
     def _shortlist(self, candidates: Sequence[_TuneCandidate]) -> list[_TuneCandidate]:
         """Sort candidates best first, and leave out those that cannot win."""
-        return rank(sorted(candidates, key=self._place), self._is_better_candidate)
+        return rank(sorted(candidates, key=self._place), self._is_better_candidate, self._opponent)
 
     def _place(self, candidate: _TuneCandidate) -> int:
         return self._position(candidate.backend)
@@ -310,7 +309,7 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
 
     def _choose_finalist(self, finalists: Sequence[_TuneCandidate], job: GraphJob) -> _TuneCandidate | None:
         """Choose among the best candidates, in the order of the list."""
-        return choose(finalists, self._is_better_candidate, self._opponent)
+        return next(iter(self._shortlist(finalists)), None)
 
     def _resolve_winner(self, best: _TuneCandidate | None) -> _TuneCandidate:
         """Returns the winning candidate, falling back to the TorchEager baseline when appropriate."""

@@ -12,17 +12,28 @@ Entry = TypeVar("Entry")
 _MIRRORED: dict[Verdict, Verdict] = {"faster": "slower", "slower": "faster", "tie": "tie", "undecided": "undecided"}
 
 
-def rank(entries: Iterable[Entry], is_better: Callable[[Entry, Entry], bool]) -> list[Entry]:
+def rank(
+    entries: Iterable[Entry], is_better: Callable[[Entry, Entry], bool], baseline: Entry | None = None
+) -> list[Entry]:
     """Sort entries best first: again and again the first one that no other is better than.
 
     "Better" need not be transitive: of three whose intervals overlap in a chain, the outer two may differ while each
     ties with the middle one. An entry never comes before one that is better than it, unless they are better than each
-    other in a circle; then the order given holds.
+    other in a circle, in which case the order given holds, or only one of them is better than the baseline.
 
     Args:
-        entries: In order of preference.
+        entries: In order of preference, which decides between entries of which neither is better.
         is_better: Whether the first is better than the second.
+        baseline: What they are up against; those that are better than it come first. ``None`` when nothing is.
     """
+    listed = list(entries)
+    # Who beats the baseline and who is better of two was measured apart, so the two need not fit together.
+    ahead = [entry for entry in listed if baseline is None or is_better(entry, baseline)]
+    behind = [entry for entry in listed if not any(entry is other for other in ahead)]
+    return [*_unbeaten_first(ahead, is_better), *_unbeaten_first(behind, is_better)]
+
+
+def _unbeaten_first(entries: Sequence[Entry], is_better: Callable[[Entry, Entry], bool]) -> list[Entry]:
     left = list(entries)
     ranked: list[Entry] = []
     while left:
@@ -31,24 +42,6 @@ def rank(entries: Iterable[Entry], is_better: Callable[[Entry, Entry], bool]) ->
         ranked.append(best)
         left = [entry for entry in left if entry is not best]
     return ranked
-
-
-def choose(
-    entries: Sequence[Entry], is_better: Callable[[Entry, Entry], bool], baseline: Entry | None = None
-) -> Entry | None:
-    """Choose the best entry, those first that are better than the baseline.
-
-    Args:
-        entries: In order of preference, which decides between entries of which neither is better.
-        is_better: Whether the first is better than the second.
-        baseline: What they are up against; ``None`` when nothing is.
-
-    Returns:
-        The best; it need not be better than the baseline. ``None`` when there is no entry.
-    """
-    # Who beats the baseline and who is better of two was measured apart, so the two need not fit together.
-    standing = [entry for entry in entries if baseline is None or is_better(entry, baseline)]
-    return next(iter(rank(standing or entries, is_better)), None)
 
 
 def verdict_between(first: str, second: str, comparisons: Iterable[PairedComparison]) -> Verdict | None:
