@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from aitune import __version__
+from aitune.cli.artifact_file import show, verify
 from aitune.cli.doctor import doctor
 
 app = typer.Typer(
@@ -17,6 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(doctor)
+app.command()(show)
+app.command()(verify)
 
 
 def _show_version(wanted: bool) -> None:

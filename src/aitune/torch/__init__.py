@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aitune.torch.dynamic_shapes import BatchDim, DynamicDim
     from aitune.torch.module.wrapper_module import Module, ModuleState
     from aitune.torch.report.tune_report import TuneReport
+    from aitune.torch.saving import LocalTorchStorage, load, save
     from aitune.torch.task.accuracy_budget import AccuracyBudget
     from aitune.torch.tune_strategy.first_wins_strategy import FirstWinsStrategy
     from aitune.torch.tune_strategy.latency_budget_strategy import LatencyBudgetStrategy
@@ -29,6 +30,9 @@ __all__ = [
     "ModuleState",
     "tune",
     "TuneReport",
+    "save",
+    "load",
+    "LocalTorchStorage",
     "BatchDim",
     "DynamicDim",
     "DataLoaderFactory",
@@ -49,6 +53,7 @@ __getattr__, _names, _lazy = lazy_names(
     {
         "module.wrapper_module": ("Module", "ModuleState"),
         "tuning": ("tune",),
+        "saving": ("save", "load", "LocalTorchStorage"),
         "report.tune_report": ("TuneReport",),
         "dynamic_shapes": ("BatchDim", "DynamicDim"),
         "data": ("DataLoaderFactory",),

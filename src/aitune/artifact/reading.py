@@ -1,0 +1,245 @@
+"""Reading an artifact: nothing of it is believed before it was checked, nothing is written but what was asked for."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from aitune.artifact.copying import copy_range, hash_range
+from aitune.artifact.manifest import LARGEST_MANIFEST, FileRecord, Manifest, PartRecord, decode_manifest
+from aitune.artifact.seal import LARGEST_SEAL, Seal, check_seal
+from aitune.artifact.signing import KeySource
+from aitune.artifact.writing import MANIFEST_NAME, MEMBER_PREFIX, SEAL_NAME
+from aitune.artifact.zip_layout import PlacedEntry, read_layout
+from aitune.exceptions import ArtifactError
+
+_SCRATCH = ".members"
+_THREADS = 2
+
+
+class DamagedError(ArtifactError):
+    """The bytes of an artifact are not those that were saved."""
+
+
+class Artifact:
+    """An opened artifact. Its manifest is read and checked at once, its members when they are used or asked for.
+
+    Args:
+        path: The file.
+        verify_key: Ed25519 key that must have signed it; ``None`` asks for no signature.
+
+    Raises:
+        ArtifactError: It is not there, cannot be read, is no artifact, is damaged, or is not signed with that key.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], verify_key: KeySource | None = None) -> None:
+        self.path = Path(path)
+        self._file = _open(self.path)
+        try:
+            self._entries = self._read_layout()
+            text = self._read_small(MANIFEST_NAME, LARGEST_MANIFEST)
+            seal_text = self._read_small(SEAL_NAME, LARGEST_SEAL)
+            self.seal: Seal = check_seal(seal_text, text, verify_key)
+            self.manifest: Manifest = decode_manifest(text)
+            self._check_entries()
+        except ArtifactError as error:
+            self.close()
+            raise ArtifactError(f"{self.path} cannot be used: {error.message}") from error
+        except BaseException:
+            self.close()
+            raise
+        self._verified: set[str] = set()
+
+    def __enter__(self) -> Artifact:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return os.fstat(self._file).st_size
+
+    # -- checking --------------------------------------------------------------------------------------------------
+
+    def _read_at(self, offset: int, size: int) -> bytes:
+        # One read gives at most 2 GiB; nothing larger than the directory is read in one piece.
+        os.lseek(self._file, offset, os.SEEK_SET)
+        return os.read(self._file, size)
+
+    def _read_layout(self) -> dict[str, PlacedEntry]:
+        try:
+            placed = read_layout(self._read_at, self.size)
+        except ArtifactError as error:
+            raise ArtifactError(self._explain(error)) from error
+        except OSError as error:
+            raise ArtifactError(f"it cannot be read: {error.strerror}") from error
+        entries = {each.entry.name: each for each in placed}
+        if len(entries) != len(placed):
+            raise ArtifactError("its zip has two entries of the same name")
+        if not {MANIFEST_NAME, SEAL_NAME} <= set(entries):
+            raise ArtifactError(f"it is a zip, but no artifact of aitune: it has no {MANIFEST_NAME} and {SEAL_NAME}")
+        return entries
+
+    def _explain(self, error: ArtifactError) -> str:
+        """Say what the file is, if it is not laid out as an artifact."""
+        begin = self._read_at(0, 4)
+        if begin[:2] != b"PK":
+            return f"it is not a zip, and so no artifact: it begins with {begin!r}"
+        with suppress(Exception), zipfile.ZipFile(self.path) as other:
+            if MANIFEST_NAME not in other.namelist():
+                return f"it is a zip, but no artifact of aitune: it has no {MANIFEST_NAME}"
+        return f"it is damaged, or was packed again by another program: {error.message}; copy or save it again"
+
+    def _read_small(self, name: str, largest: int) -> bytes:
+        placed = self._entries[name]
+        if placed.entry.size > largest:
+            raise ArtifactError(f"its {name} has {placed.entry.size} bytes, expected at most {largest}")
+        content = self._read_at(placed.data_offset, placed.entry.size)
+        if len(content) != placed.entry.size or zlib.crc32(content) != placed.entry.crc32:
+            raise ArtifactError(f"its {name} is damaged: the checksum differs; copy or save it again")
+        return content
+
+    def _check_entries(self) -> None:
+        expected = {MEMBER_PREFIX + member.sha256: member.size for member in self.manifest.members}
+        found = {name: e.entry.size for name, e in self._entries.items() if name not in (MANIFEST_NAME, SEAL_NAME)}
+        for name in sorted({*expected, *found}):
+            if expected.get(name) != found.get(name):
+                raise ArtifactError(
+                    f"entry {name!r} has {_bytes(found.get(name))}, its manifest says {_bytes(expected.get(name))}"
+                )
+
+    def verify(self, files: Iterable[FileRecord] | None = None) -> None:
+        """Check the hash of every member, or of those that some files consist of; once for each.
+
+        Args:
+            files: The files; ``None`` checks everything.
+
+        Raises:
+            ArtifactError: A member is damaged.
+        """
+        wanted = [member.sha256 for member in self.manifest.members]
+        if files is not None:
+            wanted = list(dict.fromkeys(part.member for file in files for part in file.parts))
+        pending = [sha256 for sha256 in wanted if sha256 not in self._verified]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            hashes = list(pool.map(self._hash_member, pending))
+        for sha256, found in zip(pending, hashes, strict=True):
+            self._require_hash(sha256, found)
+        self._verified.update(pending)
+
+    def _hash_member(self, sha256: str) -> str:
+        placed = self._entries[MEMBER_PREFIX + sha256]
+        return hash_range(self._file, placed.data_offset, placed.entry.size)
+
+    def _require_hash(self, sha256: str, found: str) -> None:
+        if found != sha256:
+            raise ArtifactError(f"{self.path} is damaged: member {sha256} has the hash {found}; copy or save it again")
+
+    # -- extracting ------------------------------------------------------------------------------------------------
+
+    def extract(self, files: Sequence[FileRecord], folder: Path) -> None:
+        """Write files to a folder; what was written is what was checked.
+
+        Args:
+            files: The files.
+            folder: An empty folder that nobody else writes to.
+
+        Raises:
+            ArtifactError: A member is damaged, or the folder cannot be written to.
+        """
+        try:
+            self._extract(files, folder)
+        except OSError as error:
+            raise ArtifactError(
+                f"{self.path} cannot be unpacked to {folder} ({error.strerror}); its files need "
+                f"{sum(file.size for file in files)} bytes there"
+            ) from error
+
+    def _extract(self, files: Sequence[FileRecord], folder: Path) -> None:
+        targets = {file.path: folder.joinpath(*file.path.split("/")) for file in files}
+        for target in targets.values():
+            target.parent.mkdir(parents=True, exist_ok=True)
+        whole: dict[str, Path] = {}
+        for file in files:
+            if self._is_one_member(file):
+                whole.setdefault(file.parts[0].member, targets[file.path])
+        scratch = folder / _SCRATCH
+        copies = dict(whole)
+        for part in (part for file in files for part in file.parts):
+            copies.setdefault(part.member, scratch / part.member)
+        if len(copies) > len(whole):
+            scratch.mkdir()
+        self._copy_members(copies)
+        for file in files:
+            if whole.get(file.parts[0].member if file.parts else "") != targets[file.path]:
+                _assemble(file.parts, copies, targets[file.path])
+        for member in set(copies) - set(whole):
+            copies[member].unlink()
+        if len(copies) > len(whole):
+            scratch.rmdir()
+
+    def _is_one_member(self, file: FileRecord) -> bool:
+        if len(file.parts) != 1:
+            return False
+        part = file.parts[0]
+        return part.offset == 0 and part.size == self._entries[MEMBER_PREFIX + part.member].entry.size
+
+    def _copy_members(self, copies: dict[str, Path]) -> None:
+        """Copy members to files of their own; the copies are hashed, not the originals, while the next one is made."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            hashes = {member: pool.submit(self._copy_member, member, target) for member, target in copies.items()}
+            for member, found in hashes.items():
+                self._require_hash(member, found.result())
+                self._verified.add(member)
+
+    def _copy_member(self, sha256: str, target: Path) -> str:
+        placed = self._entries[MEMBER_PREFIX + sha256]
+        out = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        try:
+            return copy_range(self._file, placed.data_offset, placed.entry.size, out)
+        finally:
+            os.close(out)
+
+
+def _assemble(parts: Sequence[PartRecord], copies: dict[str, Path], target: Path) -> None:
+    with target.open("xb") as out:
+        for part in parts:
+            with copies[part.member].open("rb") as source:
+                source.seek(part.offset)
+                left = part.size
+                while left:
+                    chunk = source.read(min(left, 1 << 20))
+                    out.write(chunk)
+                    left -= len(chunk)
+
+
+def _open(path: Path) -> int:
+    expected = "expected a file that ait.save wrote"
+    try:
+        if path.is_dir():
+            raise ArtifactError(f"{path} is a folder, {expected}")
+        return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{path} does not exist, {expected}") from error
+    except (OSError, ValueError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}; {expected}"
+        ) from error
+
+
+def _bytes(size: int | None) -> str:
+    return "nothing" if size is None else f"{size} bytes"

@@ -1,0 +1,1 @@
+"""Tuned modules as members of an artifact, and back."""

@@ -1,0 +1,129 @@
+"""The container classes in stored structures: named when saved, found again when loaded, never imported for a file.
+
+A file may name any class of any module. Importing it would run whatever that module runs, so it has to be imported
+already: by the user, or by the code of the model that is given to ``load``.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections import UserDict
+from collections.abc import Iterable
+from dataclasses import is_dataclass
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
+from aitune.artifact.graph_record import GraphRecord
+from aitune.artifact.manifest import ContainerRecord
+from aitune.artifact.structure import parse_structure
+from aitune.exceptions import ArtifactError
+from aitune.torch.module.containers import container_kind, register_containers
+
+_FACTORIES = frozenset(f"builtins:{name}" for name in ("list", "dict", "set", "int", "float", "str", "tuple", "bool"))
+_OWN_MODULES = ("builtins", "collections")
+
+
+def containers_of(graphs: Iterable[GraphRecord]) -> list[ContainerRecord]:
+    """Describe the container classes of some graphs that are no part of Python.
+
+    Args:
+        graphs: The graphs; their classes are registered here, because they were recorded here.
+
+    Raises:
+        ArtifactError: A class cannot be found again by its name.
+    """
+    records = []
+    for name in sorted(_named_containers(graphs)):
+        cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE[name]
+        if cls.__module__ in _OWN_MODULES:
+            continue
+        if _find(cls.__module__, cls.__qualname__) is not cls:
+            raise ArtifactError(
+                f"{cls.__module__}.{cls.__qualname__} is a container in the arguments or outputs, and cannot be found "
+                f"by that name; move the class to the top level of a module that can be imported"
+            )
+        records.append(ContainerRecord(name=name, module=cls.__module__, qualname=cls.__qualname__, kind=_kind(cls)))
+    return records
+
+
+def _named_containers(graphs: Iterable[GraphRecord]) -> set[str]:
+    texts = [values.structure for graph in graphs for values in (graph.inputs, graph.outputs)]
+    return {name for text in texts for name in parse_structure(text).containers}
+
+
+def _kind(cls: type[Any]) -> Any:
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return "named tuple"
+    return container_kind(cls) or "registered"
+
+
+def prepare_containers(records: Iterable[ContainerRecord], graphs: Iterable[GraphRecord]) -> None:
+    """Register the container classes of stored graphs with torch's pytree, and refuse what would import code.
+
+    Args:
+        records: The classes, as :func:`containers_of` described them.
+        graphs: The graphs.
+
+    Raises:
+        ArtifactError: A class is not here, is of another kind, or a structure refers to something else.
+    """
+    graphs = list(graphs)
+    known = {record.name: record for record in records}
+    for name in sorted(_named_containers(graphs)):
+        if name not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+            if name not in known:
+                raise ArtifactError(f"its graphs use the container {name!r}, and it does not say what that is")
+            _register(known[name])
+    for graph in graphs:
+        for values in (graph.inputs, graph.outputs):
+            for reference in sorted(parse_structure(values.structure).imports):
+                _check_reference(reference)
+
+
+def _register(record: ContainerRecord) -> None:
+    cls = _find(record.module, record.qualname)
+    full_name = f"{record.module}.{record.qualname}"
+    if cls is None:
+        raise ArtifactError(
+            f"its graphs use the class {full_name}, which is not imported; import {record.module} before loading "
+            f"(nothing is imported on behalf of a file)"
+        )
+    blank: Any = None
+    if record.kind == "dataclass" and isinstance(cls, type) and is_dataclass(cls):
+        blank = object.__new__(cls)
+    elif record.kind == "named tuple" and isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        blank = tuple.__new__(cls, (None,) * len(cls._fields))
+    elif record.kind == "user dict" and isinstance(cls, type) and issubclass(cls, UserDict):
+        blank = cls.__new__(cls)
+        blank.data = {}
+    if blank is not None:
+        # Made without its constructor: only the class is looked at.
+        register_containers(blank)
+    if record.name not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+        raise ArtifactError(
+            f"its graphs use the class {full_name} as a {record.kind}, which it is not here; register it with "
+            f"torch.utils._pytree.register_pytree_node(..., serialized_type_name={record.name!r}) before loading"
+        )
+
+
+def _check_reference(reference: str) -> None:
+    if reference in _FACTORIES:
+        return
+    module, _, qualname = reference.partition(":")
+    found = _find(module, qualname)
+    if not (isinstance(found, type) and issubclass(found, enum.Enum)):
+        raise ArtifactError(
+            f"its graphs refer to {reference}, expected an enum of a module that is imported already, or one of "
+            f"{', '.join(sorted(_FACTORIES))}; if it is an enum, import its module before loading"
+        )
+
+
+def _find(module: str, qualname: str) -> Any:
+    """Return an object by name from a module that is imported already, without running code of it."""
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        # Not getattr: a module or class may define what that does.
+        found = getattr(found, "__dict__", {}).get(part) if found is not None else None
+    return found

@@ -1,0 +1,105 @@
+"""What a file tells of how its builds were chosen, from the report of the tuning run."""
+
+from __future__ import annotations
+
+import math
+
+from aitune.artifact.evidence import CandidateRecord, ComparisonRecord, EvidenceRecord, MeasurementRecord
+from aitune.torch.task.outcome import CandidateOutcome, GraphReport
+
+MOST_ALTERNATIVES = 2
+"""Builds of one graph beside the chosen one whose files are kept after tuning, so that saving can store them."""
+
+
+def evidence_of(report: GraphReport) -> EvidenceRecord:
+    """Write the report of one graph as a record.
+
+    Args:
+        report: The report.
+    """
+    return EvidenceRecord(
+        strategy=str(report.strategy.get("strategy", "")),
+        winner=report.winner,
+        reason=report.reason,
+        candidates=tuple(_candidate(outcome) for outcome in report.outcomes),
+        comparisons=tuple(
+            ComparisonRecord(
+                candidate=comparison.candidate,
+                opponent=comparison.opponent,
+                speedup=_finite(comparison.speedup),
+                low=_finite(comparison.low),
+                high=_finite(comparison.high),
+                confidence=_finite(comparison.confidence),
+                verdict=comparison.verdict,
+            )
+            for comparison in report.comparisons
+        ),
+    )
+
+
+def _candidate(outcome: CandidateOutcome) -> CandidateRecord:
+    agreement = outcome.agreement
+    error = None if agreement is None else agreement.relative_error
+    return CandidateRecord(
+        key=outcome.key,
+        description=outcome.description,
+        status=outcome.status,
+        reason=None if outcome.reason is None else outcome.reason[:2000],
+        is_baseline=outcome.is_baseline,
+        passed=None if agreement is None else agreement.passed,
+        compared_calls=0 if agreement is None else len(agreement.calls),
+        relative_error=None if error is None or not math.isfinite(error) else error,
+        allowed=None if agreement is None else max((output.allowed for output in agreement.outputs), default=None),
+        measurements=tuple(
+            MeasurementRecord(
+                batch_size=measured.batch_size,
+                median_ms=_finite(measured.median_ms),
+                low_ms=_finite(measured.low_ms),
+                high_ms=_finite(measured.high_ms),
+            )
+            for measured in outcome.measurements
+        ),
+    )
+
+
+def _finite(value: float) -> float:
+    # JSON has no other numbers; what is shown of one that is not finite does not matter.
+    return float(value) if math.isfinite(value) else -1.0
+
+
+def alternatives_of(report: GraphReport, number: int) -> list[CandidateOutcome]:
+    """Return the outcomes that should serve where the winner cannot, best first.
+
+    These are the candidates that came through, can be made from files, and measured no slower than the original: a
+    slower one would be no alternative to the original itself.
+
+    Args:
+        report: The report of the run.
+        number: The most to return.
+    """
+    baseline = next((outcome for outcome in report.outcomes if outcome.is_baseline), None)
+    usable = [
+        outcome
+        for outcome in report.outcomes
+        if outcome.status == "ok"
+        and outcome.key != report.winner
+        and not outcome.is_baseline
+        and outcome.recovery == "artifact"
+        and outcome.state is not None
+        and outcome.measurements
+    ]
+    rated = [(mean_latency_ratio(outcome, baseline), outcome) for outcome in usable]
+    kept = sorted((pair for pair in rated if pair[0] <= 1.0), key=lambda pair: pair[0])
+    return [outcome for _, outcome in kept[:number]]
+
+
+def mean_latency_ratio(outcome: CandidateOutcome, baseline: CandidateOutcome | None) -> float:
+    """Return the geometric mean, over the batch sizes measured of both, of latency over the baseline's latency.
+
+    Args:
+        outcome: A measured candidate.
+        baseline: The original; without one, or without a common batch size, the ratio counts as 1.
+    """
+    base = {} if baseline is None else {each.batch_size: each.median_ms for each in baseline.measurements}
+    logs = [math.log(m.median_ms / base[m.batch_size]) for m in outcome.measurements if base.get(m.batch_size)]
+    return math.exp(sum(logs) / len(logs)) if logs else 1.0
