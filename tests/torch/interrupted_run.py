@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tuning_models import HurryBackend, SleepyNet, plain_answer, samples
+from tuning_models import HurryBackend, QuickStrategy, SleepyNet, plain_answer, samples
 
 import aitune.torch as ait
 from aitune.testing.fakes import FakeBackend
@@ -58,7 +58,7 @@ def endless_dataset(batch_size: int) -> Iterator[torch.Tensor]:
 def run(where: str, folder: Path) -> dict[str, Any]:
     config.cache_dir = folder
     tuned, fresh = ait.Module(SleepyNet().eval(), "tuned"), ait.Module(SleepyNet().eval(), "fresh")
-    ait.tune(tuned, samples(), batch_sizes=[1, 8], strategy=ait.MaxThroughputStrategy([HurryBackend()]))
+    ait.tune(tuned, samples(), batch_sizes=[1, 8], strategy=QuickStrategy([HurryBackend()]))
 
     def both(x: torch.Tensor) -> None:
         tuned(x)
@@ -69,7 +69,7 @@ def run(where: str, folder: Path) -> dict[str, Any]:
     backend = Hanging("hanging") if where == "measuring" else Endless("endless")
     try:
         ait.tune(
-            both, data, batch_sizes=[1, 8], strategy=ait.MaxThroughputStrategy([backend]), retune=True,
+            both, data, batch_sizes=[1, 8], strategy=QuickStrategy([backend]), retune=True,
             listeners=[Stages()],
         )  # fmt: skip
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tuning_models import HurryBackend, SleepyNet, plain_answer, samples
+from tuning_models import HurryBackend, QuickStrategy, SleepyNet, plain_answer, samples
 
 import aitune.torch as ait
 from aitune.exceptions import AITuneError, AITuneUserInputError
@@ -17,8 +17,8 @@ from aitune.torch.module.wrapper_module import ModuleState
 from aitune.torch.report.tune_report import TuneReport
 
 
-def hurry() -> ait.MaxThroughputStrategy:
-    return ait.MaxThroughputStrategy([HurryBackend()])
+def hurry() -> QuickStrategy:
+    return QuickStrategy([HurryBackend()])
 
 
 def wrapped(name: str = "net") -> Any:
@@ -59,7 +59,7 @@ class TestWinner:
 
     def test_without_a_better_candidate_the_original_stays(self) -> None:
         model = wrapped()
-        slow = ait.MaxThroughputStrategy([FakeBackend("slow", alter=_slow_identity)])
+        slow = QuickStrategy([FakeBackend("slow", alter=_slow_identity)])
         report = ait.tune(model, samples(), batch_sizes=[1, 8], strategy=slow)
         assert report.module("net").status == "original kept"
         winner = report.winner("net")
@@ -77,7 +77,7 @@ class TestWinner:
         self, alter: Callable[[torch.Tensor], torch.Tensor], check: str
     ) -> None:
         model = wrapped()
-        strategy = ait.MaxThroughputStrategy([HurryBackend("wrong", alter)])
+        strategy = QuickStrategy([HurryBackend("wrong", alter)])
         report = ait.tune(model, samples(), batch_sizes=[1, 8], strategy=strategy)
         outcome = report.module("net").graphs[0].outcomes[1]
         assert outcome.status == "rejected"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+import aitune.torch as ait
 from aitune.testing.fakes import FakeBackend
+from aitune.torch.task.playoff import PlayoffConfig
+from aitune.torch.task.profiling import NumStepsMeasuringStopStrategy, ProfilingConfig
 
 SLEEP_SECONDS = 0.003
 
@@ -43,6 +47,17 @@ class HurryBackend(FakeBackend):
             return super()._infer(*args, **kwargs)
         finally:
             module.hurry = False
+
+
+class QuickStrategy(ait.MaxThroughputStrategy):
+    """The default strategy with shorter blocks and no rests: the differences here are too large to need more."""
+
+    def _playoff_config(self) -> PlayoffConfig:
+        return PlayoffConfig(block_seconds=0.005, pause_seconds=0.0, num_threads=1)
+
+    def _get_profiling_config(self, batching: bool, max_batch_size: int) -> ProfilingConfig:
+        config = super()._get_profiling_config(batching, max_batch_size)
+        return replace(config, measurement_stop_strategy=NumStepsMeasuringStopStrategy(5, 2))
 
 
 def samples(count: int = 8, width: int = 4, seed: int = 0) -> Sequence[torch.Tensor]:
