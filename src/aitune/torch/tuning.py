@@ -26,10 +26,12 @@ from aitune.torch.report.environment import gather_environment
 from aitune.torch.report.log_listener import LogListener
 from aitune.torch.report.tune_report import ModuleReport, TuneReport
 from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.outcome import GraphReport
 from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStrategy
 from aitune.torch.tune_strategy.profiling_tune_strategy import BASELINE_KEY
+from aitune.torch.tune_strategy.strategy_settings import accuracy_settings, check_accuracy_arguments
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
 from aitune.utils.external_logging import quiet_external_logging
 
@@ -50,6 +52,7 @@ def tune(  # noqa: PLR0913, PLR0917 - the published signature, and our additions
     strategy: TuneStrategy | None = None,
     time_budget: float | None = None,
     accuracy_budget: AccuracyBudget | None = None,
+    input_factory: InputFactory | None = None,
     retune: bool = False,
     listeners: Iterable[Listener] = (),
 ) -> TuneReport:
@@ -75,7 +78,10 @@ def tune(  # noqa: PLR0913, PLR0917 - the published signature, and our additions
             error is raised.
         strategy: Strategy for modules that have none of their own; :class:`MaxThroughputStrategy` by default.
         time_budget: Seconds for the whole call; candidates that it leaves no time for are reported as skipped.
-        accuracy_budget: What candidates that give precision away have to keep.
+        accuracy_budget: What candidates that give precision away have to keep; with one they are tried as well.
+        input_factory: Makes calls of a module for wanted sizes, as ``input_factory({"batch0": 3, "dim0": 17})``, where
+            calls made up from the recorded ones would not be valid; for several modules give each a strategy with its
+            own.
         retune: Whether modules that are tuned already are tuned again.
         listeners: Receive the events of the run, beside the progress on a terminal and the log.
 
@@ -97,7 +103,9 @@ def tune(  # noqa: PLR0913, PLR0917 - the published signature, and our additions
         strategy=_check_strategy(strategy),
         time_budget=_check_time_budget(time_budget),
         accuracy_budget=accuracy_budget,
+        input_factory=input_factory,
     )
+    check_accuracy_arguments(accuracy_budget, input_factory)
     if not callable(func):
         raise AITuneUserInputError(
             f"func must be callable, got {func!r}; give a wrapped module or a function that calls it"
@@ -136,6 +144,7 @@ class _Run:
     strategy: TuneStrategy | None
     time_budget: float | None
     accuracy_budget: AccuracyBudget | None
+    input_factory: InputFactory | None
     emitter: Emitter = field(default_factory=Emitter)
     collected: _GraphCollector = field(default_factory=_GraphCollector)
     began: float = field(default_factory=time.monotonic)
@@ -246,6 +255,7 @@ class _Run:
             batch_sizes=self.batch_sizes,
             deadline=None if self.time_budget is None else self.began + self.time_budget,
             accuracy_budget=self.accuracy_budget,
+            input_factory=self.input_factory,
             seed=config.seed,
         )
         strategies = [s for s in (default, *_own_strategies(module)) if isinstance(s, TuneStrategy)]
@@ -284,6 +294,7 @@ class _Run:
                 "num_threads": torch.get_num_threads(),
                 "seed": config.seed,
                 "minimum_gain": config.minimum_gain,
+                "accuracy_budget": accuracy_settings(self.accuracy_budget),
             },
             seconds=time.monotonic() - self.began,
             warnings=tuple(self.collected.warnings),

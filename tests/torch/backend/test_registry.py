@@ -21,6 +21,7 @@ def test_every_entry_says_what_its_class_says() -> None:
         "OpenVINO",
         "TorchInductorJit",
         "TorchInductorAot",
+        "TorchAO",
     ]
     for entry in registry.entries:
         backend = registry.load(entry.name)()

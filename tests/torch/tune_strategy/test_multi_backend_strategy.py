@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from strategy_parts import ORIGINAL, ByTable, DistributedNet, fakes, run, with_context
@@ -8,6 +9,8 @@ from torch import nn
 from aitune.exceptions import AITuneUserInputError
 from aitune.testing.fakes import FakeBackend
 from aitune.torch.backend.registry import BackendEntry, BackendRegistry, override_registry, registry
+from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.default_candidates import ModuleKind, default_aot_candidates, default_jit_candidates
 from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStrategy
 
@@ -133,6 +136,39 @@ def test_on_a_cpu():
         "OpenVINO",
         "TorchInductorJit",
     ]
+
+
+LOSSY = [
+    "OpenVINO(precision=bf16)",
+    "ONNXRuntime(quantization=int8_dynamic)",
+    "TorchEager(autocast_enabled=True)",
+    "TorchInductorJit(autocast_enabled=True)",
+    "TorchAO(int8_dynamic)",
+]
+
+
+def test_a_budget_lets_candidates_in_that_give_precision_away():
+    kind = replace(ModuleKind.of(ORDINARY), may_lose_precision=True)
+    exact = default_aot_candidates(ModuleKind.of(ORDINARY), False)
+    found = default_aot_candidates(kind, False)
+    assert names(found) == [*names(exact), *LOSSY]
+    assert [backend.is_exact for backend in found] == [True] * len(exact) + [False] * len(LOSSY)
+    assert names(default_jit_candidates(kind, False))[-3:] == LOSSY[:3]
+    convolutions = replace(kind, has_convolutions=True)
+    assert names(default_aot_candidates(convolutions, False))[-1] == (
+        "TorchEager(autocast_enabled=True, channels_last=True)"
+    )
+
+
+def test_a_strategy_asks_for_them_when_a_budget_is_set():
+    budget = AccuracyBudget(max_relative_error=0.1)
+    for strategy in (MaxThroughputStrategy(accuracy_budget=budget), MaxThroughputStrategy()):
+        strategy.use_context(TuningContext(accuracy_budget=budget))
+        strategy._configure_for_module(ORDINARY)
+        assert names(strategy._backends)[-len(LOSSY) :] == LOSSY
+    strategy.use_context(TuningContext())
+    strategy._configure_for_module(ORDINARY)
+    assert all(backend.is_exact for backend in strategy._backends)
 
 
 def test_distributed_modules_keep_their_processes():

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aitune.torch.backend.torch_eager import TorchEagerBackend, TorchEagerBackendConfig
     from aitune.torch.backend.torch_inductor_aot_backend import TorchInductorAotBackend, TorchInductorAotBackendConfig
     from aitune.torch.backend.torch_inductor_jit_backend import TorchInductorJitBackend, TorchInductorJitBackendConfig
+    from aitune.torch.backend.torchao_backend import TorchAOBackend, TorchAOBackendConfig
 
 __all__ = [
     "ArtifactPath",
@@ -33,6 +34,8 @@ __all__ = [
     "ONNXRuntimeBackendConfig",
     "OpenVINOBackend",
     "OpenVINOBackendConfig",
+    "TorchAOBackend",
+    "TorchAOBackendConfig",
 ]
 
 _MODULES = {
@@ -44,6 +47,7 @@ _MODULES = {
     "torch_inductor_aot_backend": ("TorchInductorAotBackend", "TorchInductorAotBackendConfig"),
     "onnx_runtime_backend": ("ONNXRuntimeBackend", "ONNXRuntimeBackendConfig"),
     "openvino_backend": ("OpenVINOBackend", "OpenVINOBackendConfig"),
+    "torchao_backend": ("TorchAOBackend", "TorchAOBackendConfig"),
 }
 _LOCATIONS = {name: module for module, names in _MODULES.items() for name in names}
 

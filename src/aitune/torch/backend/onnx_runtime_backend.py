@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -14,10 +14,11 @@ from aitune.exceptions import BackendError, BuildError
 from aitune.torch.backend.artifact_backend import ArtifactBackend
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import Backend
-from aitune.torch.backend.backend_config import BackendConfig, require_positive
+from aitune.torch.backend.backend_config import BackendConfig, require_choice, require_positive
 from aitune.torch.backend.export import export_graph, make_example
 from aitune.torch.backend.export_onnx import MODEL_FILE, input_name, onnx_from_export, onnx_from_trace, output_name
 from aitune.torch.backend.flat_module import FlatModule, refused_tensors
+from aitune.torch.backend.quantize_onnx import quantize_dynamic_int8
 from aitune.torch.backend.threads import thread_budget
 from aitune.torch.backend.verification_calls import VerificationCalls, require_pure, verification_calls
 from aitune.torch.module.graph_spec import GraphSpec
@@ -43,9 +44,11 @@ class ONNXRuntimeBackendConfig(BackendConfig):
         num_threads: Threads of one call; ``None`` takes ``aitune.config.num_threads``, else torch's number.
         allow_spinning: Whether idle threads wait busily. That saves microseconds when calls follow at once, and takes
             the cores from whatever else runs.
+        quantization: ``"int8_dynamic"`` computes matrix products and convolutions on 8-bit integers, which gives
+            precision away.
 
     Raises:
-        AITuneUserInputError: ``opset_version`` or ``num_threads`` is not a positive integer.
+        AITuneUserInputError: A setting has no such value.
     """
 
     use_dynamo: bool | None = None
@@ -53,11 +56,13 @@ class ONNXRuntimeBackendConfig(BackendConfig):
     opset_version: int | None = None
     num_threads: int | None = None
     allow_spinning: bool = False
+    quantization: Literal["int8_dynamic"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "opset_version")
         require_positive(self, "num_threads")
+        require_choice(self, "quantization", (None, "int8_dynamic"))
 
 
 class ONNXRuntimeBackend(ArtifactBackend):
@@ -78,6 +83,7 @@ class ONNXRuntimeBackend(ArtifactBackend):
 
     def __init__(self, config: ONNXRuntimeBackendConfig | None = None) -> None:
         super().__init__(config)
+        self.is_exact = self.config.quantization is None
         self._session: Any = None
         self._inputs: tuple[tuple[str, int], ...] = ()
         self._outputs: tuple[str, ...] = ()
@@ -117,7 +123,11 @@ class ONNXRuntimeBackend(ArtifactBackend):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             try:
+                self.notes = ()
                 way(folder)
+                if self.config.quantization is not None:
+                    count = quantize_dynamic_int8(folder / MODEL_FILE, self.describe())
+                    self.notes = (*self.notes, f"{count} operators compute on 8-bit integers")
                 self._artifact = ArtifactPath.from_existing(folder, cache_dir)
                 self._verify(calls.inputs, calls.outputs)
                 return

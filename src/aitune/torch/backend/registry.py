@@ -206,6 +206,9 @@ registry = BackendRegistry(
         BackendEntry(
             "TorchInductorAot", f"{_HERE}.torch_inductor_aot_backend:TorchInductorAotBackend", needs_compiler=True
         ),
+        BackendEntry(
+            "TorchAO", f"{_HERE}.torchao_backend:TorchAOBackend", required_packages=("torchao",), extra="torchao"
+        ),
     )
 )
 """The backends that a run knows; users add theirs with ``registry.register``."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from aitune.events import Emitter
 from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.machine import LOCAL_MACHINE, Machine
 from aitune.torch.task.playoff import PlayoffConfig
 
@@ -19,6 +20,7 @@ class TuningContext:
         batch_sizes: Batch sizes that the user named; ``None`` when the run is free to look for better ones.
         deadline: Moment, in seconds of :func:`time.monotonic`, after which no further candidate is begun.
         accuracy_budget: What candidates that give precision away have to keep.
+        input_factory: Makes the calls of wanted sizes that candidates are compared on.
         playoff: Settings of paired comparisons; ``None`` takes them from the configuration.
         seed: Seed of random orders and of inputs that are made up for checks.
         machine: Whose clocks are read.
@@ -28,6 +30,7 @@ class TuningContext:
     batch_sizes: tuple[int, ...] | None = None
     deadline: float | None = None
     accuracy_budget: AccuracyBudget | None = None
+    input_factory: InputFactory | None = None
     playoff: PlayoffConfig | None = None
     seed: int = 0
     machine: Machine = LOCAL_MACHINE

@@ -35,6 +35,22 @@ _CUDA_AHEAD: tuple[Choice, ...] = (
 _CUDA_JIT: tuple[Choice, ...] = (("TorchInductorJit", {}),)
 _DISTRIBUTED: tuple[Choice, ...] = (("TorchInductorJit", {}), ("TorchInductorAot", {}))
 _CHANNELS_LAST: tuple[Choice, ...] = (("TorchEager", {"channels_last": True}),)
+# Tried only under an accuracy budget, after all others: between equals the one that keeps the precision stays.
+_BFLOAT16: Mapping[str, Any] = {"autocast_enabled": True, "autocast_dtype": torch.bfloat16}
+_CPU_LOSSY_AHEAD: tuple[Choice, ...] = (
+    ("OpenVINO", {"precision": "bf16"}),
+    ("ONNXRuntime", {"quantization": "int8_dynamic"}),
+    ("TorchEager", _BFLOAT16),
+    ("TorchInductorJit", _BFLOAT16),
+    ("TorchAO", {}),
+)
+_CPU_LOSSY_JIT: tuple[Choice, ...] = _CPU_LOSSY_AHEAD[:3]
+_CUDA_LOSSY: tuple[Choice, ...] = (
+    ("TorchInductorJit", _BFLOAT16),
+    ("TorchEager", _BFLOAT16),
+    ("TorchAO", {"compile": True}),
+)
+_CHANNELS_LAST_LOSSY: tuple[Choice, ...] = (("TorchEager", {"channels_last": True, **_BFLOAT16}),)
 _CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
 
 
@@ -46,11 +62,13 @@ class ModuleKind:
         device: Device type of the module.
         distributed: Whether it is spread over several processes.
         has_convolutions: Whether it has convolutions over images or volumes.
+        may_lose_precision: Whether the user has set a budget for candidates that give precision away.
     """
 
     device: str = "cpu"
     distributed: bool = False
     has_convolutions: bool = False
+    may_lose_precision: bool = False
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> ModuleKind:
@@ -79,14 +97,23 @@ def default_aot_candidates(kind: ModuleKind, distributed: bool) -> list[Backend]
     if distributed:
         return _make(_DISTRIBUTED)
     choices = _CPU_AHEAD if kind.device == "cpu" else _CUDA_AHEAD
-    return _make((*choices, *(_CHANNELS_LAST if kind.has_convolutions else ())))
+    lossy = _CPU_LOSSY_AHEAD if kind.device == "cpu" else _CUDA_LOSSY
+    exact = (*choices, *(_CHANNELS_LAST if kind.has_convolutions else ()))
+    return _make((*exact, *_if_allowed(kind, lossy)))
 
 
 def default_jit_candidates(kind: ModuleKind, distributed: bool) -> list[Backend]:
     """Return the candidates for tuning while the program runs; see :func:`default_aot_candidates`."""
     if distributed:
         return _make(_DISTRIBUTED)
-    return _make(_CPU_JIT if kind.device == "cpu" else _CUDA_JIT)
+    exact, lossy = (_CPU_JIT, _CPU_LOSSY_JIT) if kind.device == "cpu" else (_CUDA_JIT, _CUDA_LOSSY[:1])
+    return _make((*exact, *_if_allowed(kind, lossy)))
+
+
+def _if_allowed(kind: ModuleKind, lossy: Sequence[Choice]) -> Sequence[Choice]:
+    if not kind.may_lose_precision:
+        return ()
+    return (*lossy, *(_CHANNELS_LAST_LOSSY if kind.has_convolutions else ()))
 
 
 def _make(choices: Sequence[Choice]) -> list[Backend]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -82,7 +83,7 @@ class MultiBackendStrategy(FindMaxBatchSizeMixin):
 
     def _configure_for_module(self, module: torch.nn.Module) -> None:
         """Forget the defaults when the kind of module changed; explicit candidates stay."""
-        kind = ModuleKind.of(module)
+        kind = replace(ModuleKind.of(module), may_lose_precision=self._budget is not None)
         if kind != self._module_kind:
             self._module_kind = kind
             self._resolved_backends = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from aitune.exceptions import AITuneUserInputError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.profiling.config import ProfilingConfig
@@ -69,3 +70,22 @@ def backend_settings(backend: Backend) -> dict[str, Any]:
     """
     config = getattr(backend, "config", None)
     return {"name": backend.name, "key": backend.key(), "config": plain_settings(config)}
+
+
+def check_accuracy_arguments(accuracy_budget: object, input_factory: object) -> None:
+    """Check what a user gave to say how answers are compared.
+
+    Args:
+        accuracy_budget: What was given as the budget.
+        input_factory: What was given as the factory of calls.
+
+    Raises:
+        AITuneUserInputError: One of them is of another kind.
+    """
+    if accuracy_budget is not None and not isinstance(accuracy_budget, AccuracyBudget):
+        raise AITuneUserInputError(f"accuracy_budget must be an AccuracyBudget, got {accuracy_budget!r}")
+    if input_factory is not None and not callable(input_factory):
+        raise AITuneUserInputError(
+            f"input_factory must be callable as input_factory(sizes), with the size of each symbol by name, "
+            f"got {input_factory!r}"
+        )

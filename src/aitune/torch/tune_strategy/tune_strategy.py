@@ -19,6 +19,7 @@ from aitune.torch.backend.backend import Backend
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.module_state import preserved_state
 from aitune.torch.task.outcome import Agreement, BatchMeasurement, CandidateOutcome, GraphReport, PairedComparison
 from aitune.torch.task.reference import References, make_references
@@ -34,7 +35,7 @@ from aitune.torch.tune_strategy.candidate import (
 )
 from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.graph_job import GraphJob
-from aitune.torch.tune_strategy.strategy_settings import accuracy_settings
+from aitune.torch.tune_strategy.strategy_settings import accuracy_settings, check_accuracy_arguments, plain_settings
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +51,20 @@ class TuneStrategy(ABC):
 
     Args:
         accuracy_budget: What candidates that give precision away have to keep; without one the run's budget holds.
+        input_factory: Makes the calls of wanted sizes that candidates are compared on, as
+            ``input_factory({"batch0": 3, "dim0": 17})``: a tensor, a tuple or a dict of arguments; without one the
+            run's factory holds, and without that they are made from the recorded calls.
+
+    Raises:
+        AITuneUserInputError: An argument is of another kind.
     """
 
-    def __init__(self, *, accuracy_budget: AccuracyBudget | None = None) -> None:
-        if accuracy_budget is not None and not isinstance(accuracy_budget, AccuracyBudget):
-            raise AITuneUserInputError(f"accuracy_budget must be an AccuracyBudget, got {accuracy_budget!r}")
+    def __init__(
+        self, *, accuracy_budget: AccuracyBudget | None = None, input_factory: InputFactory | None = None
+    ) -> None:
+        check_accuracy_arguments(accuracy_budget, input_factory)
         self._accuracy_budget = accuracy_budget
+        self._input_factory = input_factory
         self._correctness_check_enabled = True
         self._context = TuningContext()
         self._reset()
@@ -210,6 +219,7 @@ class TuneStrategy(ABC):
             "strategy": type(self).__name__,
             "correctness_check": self._correctness_check_enabled,
             "accuracy_budget": accuracy_settings(self._budget),
+            "input_factory": plain_settings(self._input_factory or self._context.input_factory),
         }
 
     # -- hooks -----------------------------------------------------------------------------------------------------
@@ -230,7 +240,8 @@ class TuneStrategy(ABC):
         if not self._correctness_check_enabled:
             self._warn(name, graph_spec, "the correctness check is off: nothing proves that the answers are right")
             return
-        self._references = make_references(module, graph_spec, data, seed=self._context.seed)
+        factory = self._input_factory or self._context.input_factory
+        self._references = make_references(module, graph_spec, data, seed=self._context.seed, input_factory=factory)
 
     @abstractmethod
     def _tune(
@@ -318,5 +329,6 @@ class TuneStrategy(ABC):
             reason=self._reason,
             seconds=seconds,
             warnings=tuple(self._warnings),
+            reference_seconds=0.0 if self._references is None else self._references.seconds,
         )
         self._context.emitter.emit(GraphFinished(name, graph_spec.name, self.report))
