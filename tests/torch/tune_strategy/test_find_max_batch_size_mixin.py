@@ -2,9 +2,10 @@ import pytest
 import torch
 from strategy_parts import ORIGINAL, ByTable, TimedNet, context, fakes, graph_of, run, with_context
 
-from aitune.exceptions import AITuneUserInputError
+from aitune.exceptions import AITuneUserInputError, ProfilingError
 from aitune.testing.fakes import FakeBackend
 from aitune.testing.simulated_machine import SimulatedMachine
+from aitune.testing.tiny_models import InputChanger
 from aitune.torch.tune_strategy.min_latency_strategy import MinLatencyStrategy
 from aitune.torch.tune_strategy.mixin.find_max_batch_size_mixin import FindMaxBatchSizeMixin
 
@@ -87,6 +88,48 @@ def test_the_search_runs_on_the_class_that_was_set_for_it_and_its_subclasses(tmp
     tuned(tmp_path, Own(SCORES, fakes("a")), None)
     assert len(built) == 1
     assert FindMaxBatchSizeMixin._find_max_batch_size_backend_class is None
+
+
+def test_the_search_ends_where_memory_does(tmp_path):
+    machine = SimulatedMachine()
+    net = TimedNet(machine, 0.001, 0.00001)
+
+    def work(batch):
+        if batch > 100:
+            raise MemoryError(f"{batch} samples do not fit")
+        machine.work(0.001 + 0.00001 * batch)
+
+    net.work = work
+    strategy = with_context(Seen(SCORES, fakes("a")), machine, batch_sizes=None)
+    run(strategy, tmp_path, net, (1, 2))
+    # 64 fits and 128 does not; 96 is as close as it matters.
+    assert strategy.seen == (96, (1, 2, 4, 8, 16, 32, 64, 96))
+    assert "batch size 112 fails" in strategy.batch_size_search.stop_reason
+    assert "112 samples do not fit" in strategy.batch_size_search.stop_reason
+
+
+def test_a_model_that_does_not_even_fit_once_is_an_error(tmp_path):
+    machine = SimulatedMachine()
+    net = TimedNet(machine)
+    graph_spec, data = graph_of(net, (1, 2))
+
+    def work(batch):
+        raise MemoryError("not one")
+
+    net.work = work
+    strategy = with_context(Seen(SCORES, fakes("a")), machine, batch_sizes=None)
+    with pytest.raises(ProfilingError, match="does not fit into memory"):
+        strategy.tune(net, "net", graph_spec, data, torch.device("cpu"), tmp_path)
+
+
+def test_inputs_that_a_forward_changes_are_left_as_they_were_recorded(tmp_path):
+    module = InputChanger()
+    graph_spec, data = graph_of(module, (1, 2))
+    before = data[0].args[0].clone()
+    strategy = with_context(Seen(SCORES, []), batch_sizes=None)
+    strategy.tune(module, "net", graph_spec, data, torch.device("cpu"), tmp_path)
+    assert strategy.batch_size_search is not None
+    assert torch.equal(data[0].args[0], before)
 
 
 @pytest.mark.parametrize("given", [FakeBackend(), int, "TorchEager"])

@@ -12,15 +12,22 @@ from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
+from aitune.torch.task.find_max_batch_size import find_max_batch_size
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.task.profiling.measuring_stop import NumStepsMeasuringStopStrategy
-from aitune.torch.task.profiling.results import ProfilingResults
+from aitune.torch.task.profiling.results import (
+    ProfilingResultEvent,
+    ProfilingResults,
+    get_throughput,
+    is_throughput_saturated,
+)
 from aitune.torch.task.profiling.sweep import profile
-from aitune.torch.tune_strategy.profiling_plan import powers_of_two
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
 
 LARGEST_BATCH_SIZE = 1024
-_CALLS_PER_BATCH_SIZE = 5
+_FEW_CALLS = NumStepsMeasuringStopStrategy(num_steps=5, warmup_samples=2)
+_RESOLUTION = 16
+"""How close the last batch size that fits into memory and the first that does not are brought together."""
 
 
 class FindMaxBatchSizeMixin(TuneStrategy):
@@ -95,22 +102,34 @@ class FindMaxBatchSizeMixin(TuneStrategy):
         backend_class = self._find_max_batch_size_backend_class or registry.load("TorchEager")
         backend = backend_class().build(module, graph_spec, data, device, self._folders.make("find-max-batch-size"))
         backend.activate()
-        try:
+        events: list[ProfilingResultEvent] = []
+
+        def run(batch_size: int) -> None:
             results = profile(
                 backend.infer,
-                lambda batch_size: graph_spec.make_batch(*data[0], batch_size),
-                ProfilingConfig(
-                    powers_of_two(graph_spec.get_min_batch_size(), LARGEST_BATCH_SIZE),
-                    measurement_stop_strategy=NumStepsMeasuringStopStrategy(_CALLS_PER_BATCH_SIZE, 2),
-                ),
+                lambda size: graph_spec.make_batch(*data[0], size),
+                ProfilingConfig([batch_size], measurement_stop_strategy=_FEW_CALLS),
                 device=device,
+                copy_inputs=True,
                 deadline=self._context.deadline,
                 machine=self._context.machine,
             )
+            events.extend(results.events)
+
+        try:
+            found = find_max_batch_size(
+                run,
+                graph_spec.get_min_batch_size(),
+                max(LARGEST_BATCH_SIZE, graph_spec.get_min_batch_size()),
+                is_saturated=lambda _: is_throughput_saturated([get_throughput(event) for event in events]),
+                resolution=_RESOLUTION,
+            )
         finally:
             backend.deactivate()
-        self.batch_size_search = results
-        best = max(results.measurements(), key=lambda measurement: measurement.throughput)
+        self.batch_size_search = ProfilingResults(
+            tuple(sorted(events, key=lambda event: event.batch_size)), found.reason
+        )
+        best = max(self.batch_size_search.measurements(), key=lambda measurement: measurement.throughput)
         graph_spec.update_max_batch_size(data[0], max(best.batch_size, graph_spec.get_max_batch_size()))
         return graph_spec.get_max_batch_size()
 
