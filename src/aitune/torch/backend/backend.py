@@ -51,6 +51,7 @@ class Backend(ABC):
         follows_weights: Whether a change of the module's weights shows in the answers.
         equal_symbols: Groups of symbols of the graph that the build took for one.
         notes: What a user should know of the build, such as "nothing was compiled".
+        tuning_report: On a chosen backend the report of the run that chose it, for saving.
     """
 
     device_types: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
@@ -63,6 +64,7 @@ class Backend(ABC):
     follows_weights: bool = False
     equal_symbols: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    tuning_report: Any = None
 
     def __init__(self) -> None:
         self._lifecycle = BackendState.NEW
