@@ -16,6 +16,7 @@ import torch
 from aitune.events import CandidateFinished, CandidateStage, GraphFinished, GraphStarted, Warned
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.backend.backend import Backend
+from aitune.torch.checkpoint.evidence_records import MOST_ALTERNATIVES, alternatives_of
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
@@ -161,10 +162,17 @@ class TuneStrategy(ABC):
             self._live = {key: other for key, other in self._live.items() if other is not backend}
             folders.keep_for(backend.key(), backend)
             self._finish(name, graph_spec, backend, time.perf_counter() - began)
+            self._hand_over(backend, folders)
             return backend
         finally:
             self._end_run()
             folders.remove_others()
+
+    def _hand_over(self, backend: Backend, folders: BuildFolders) -> None:
+        """Give the chosen backend what saving it asks for: how it was chosen, and the next best builds."""
+        backend.tuning_report = self.report
+        for outcome in alternatives_of(self.report, MOST_ALTERNATIVES) if self.report is not None else ():
+            folders.keep_for(outcome.key, backend)
 
     def tune_dry_run(
         self,
