@@ -27,6 +27,7 @@ def test_every_child_is_reached_by_its_expression(value: Any) -> None:
     access = container_access(structure)
     names = {"value": value, "_aitune_len": len, "_aitune_getattr": getattr, "_aitune_absent": None}
     assert access.container is type(value)
+    assert access.keys is None or eval(access.keys.format("value", ["a", "b"]), names)
     assert all(eval(condition.format("value"), names) for condition in access.conditions)
     found = [eval(access.child("value", number), names) for number in range(len(children_of(structure)))]
     assert found == pytree.tree_leaves(value)

@@ -26,11 +26,14 @@ class ContainerAccess:
         container: Class that it has to be of.
         conditions: Further conditions on it; ``{0}`` stands for its name.
         child: Gives the expression of a child from the container's name and the child's number.
+        keys: Condition on the keys and their order, which count because a forward may go through a dict; ``{1}``
+            stands for the list of the keys.
     """
 
     container: type[Any]
     conditions: tuple[str, ...]
     child: Callable[[str, int], str]
+    keys: str | None = None
 
 
 def children_of(structure: pytree.TreeSpec) -> list[pytree.TreeSpec]:
@@ -60,12 +63,10 @@ def container_access(structure: pytree.TreeSpec) -> ContainerAccess:
         return ContainerAccess(context, (), "{}[{}]".format)
     if not isinstance(context, list) or not all(type(key) is str for key in context):
         raise NoAccessError
-    # The order counts: a forward may go through a dict.
-    in_order = f"== {context!r}".replace("{", "{{").replace("}", "}}")
     if kind in (dict, OrderedDict):
-        return ContainerAccess(kind, (f"[*{{0}}] {in_order}",), lambda name, n: f"{name}[{context[n]!r}]")
+        return ContainerAccess(kind, (), lambda name, n: f"{name}[{context[n]!r}]", "[*{0}] == {1}")
     if container_kind(kind) == "user dict":
-        return ContainerAccess(kind, (f"[*{{0}}.data] {in_order}",), lambda name, n: f"{name}.data[{context[n]!r}]")
+        return ContainerAccess(kind, (), lambda name, n: f"{name}.data[{context[n]!r}]", "[*{0}.data] == {1}")
     if container_kind(kind) == "dataclass":
         missing = [field.name for field in dataclasses.fields(kind) if field.name not in context]
         return ContainerAccess(

@@ -18,7 +18,7 @@ from aitune.torch.module.container_access import NoAccessError, children_of, con
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample_metadata import CONSTANT_TYPES, Constant
-from aitune.torch.module.tensor_spec import TensorSpec
+from aitune.torch.module.tensor_spec import Axis, TensorSpec
 
 RESERVED_PREFIX = "_aitune"
 """Every name of the written source begins with it, apart from the parameters."""
@@ -152,6 +152,8 @@ class _Writer:
         self._sizes: list[str] = []
         self._tensors: list[str] = []
         self._symbols: dict[str, str] = {}
+        # Tensors whose axes are all alike have one shape: it is compared as a whole.
+        self._shapes: dict[tuple[Axis, ...], str] = {}
         self._leaves = iter(graph_spec.input_spec.leaves)
 
     def write(self, equal_symbols: Sequence[Sequence[str]]) -> Guard:
@@ -163,7 +165,7 @@ class _Writer:
         self._conditions += [f"{name} is _aitune_absent" for name in declared if name not in given]
         if positional not in given:
             self._conditions.append(f"not {positional}")
-        self._conditions.append(f"[*{keywords}] == {more!r}" if more else f"not {keywords}")
+        self._conditions.append(f"[*{keywords}] == {self._names.object(more)}" if more else f"not {keywords}")
         for name, child in zip(given, children_of(structure), strict=True):
             self._walk(f"{keywords}[{name!r}]" if name in more else name, child)
         for group in equal_symbols:
@@ -186,6 +188,8 @@ class _Writer:
             except NoAccessError as error:
                 raise NoGuardError from error
             self._conditions.append(f"{first}.__class__ is {self._names.object(access.container)}")
+            if access.keys is not None:
+                self._conditions.append(access.keys.format(name, self._names.object(list(structure.context))))
             self._conditions += [condition.format(name) for condition in access.conditions]
             for number, child in enumerate(children_of(structure)):
                 self._walk(access.child(name, number), child)
@@ -217,13 +221,12 @@ class _Writer:
     def _tensor(self, expression: str, spec: TensorSpec) -> None:
         first, name = self._bound(expression)
         self._tensors.append(name)
-        shape = self._names.variable(f"{name}.shape")
         flag = _DEVICE_FLAGS.get(spec.device)
         self._conditions += [
             f"({first}.__class__ is _aitune_Tensor or {name}.__class__ is _aitune_Parameter)",
             f"{name}.dtype is {self._names.object(spec.dtype)}",
             f"{name}.layout is _aitune_strided",
-            f"_aitune_len({shape} := {name}.shape) == {spec.rank}",
+            self._shape(name, spec),
             f"{name}.{flag}" if flag else f"{name}.device.type == {spec.device!r}",
         ]
         if spec.dtype.is_floating_point or spec.dtype.is_complex:
@@ -231,6 +234,13 @@ class _Writer:
             self._conditions.append(f"not {name}.is_neg()")
         if spec.dtype.is_complex:
             self._conditions.append(f"not {name}.is_conj()")
+
+    def _shape(self, name: str, spec: TensorSpec) -> str:
+        """Return the condition on the rank, and take note of those on the sizes."""
+        alike = self._shapes.get(spec.axes)
+        if alike is not None:
+            return f"{name}.shape == {alike}"
+        shape = self._shapes[spec.axes] = self._names.variable(f"{name}.shape")
         for number, axis in enumerate(spec.axes):
             size = f"{shape}[{number}]"
             if axis.symbol is None:
@@ -245,3 +255,4 @@ class _Writer:
                 if axis.size != 1:
                     self._sizes.append(f"{size} % {axis.size} == 0")
                 self._sizes.append(f"{axis.symbol.min} <= ({variable} := {value}) <= {axis.symbol.max}")
+        return f"_aitune_len({shape} := {name}.shape) == {spec.rank}"
