@@ -53,17 +53,19 @@ class TimedBackend(FakeBackend):
         per_sample: float = 0.0,
         *,
         build_seconds: float = 0.0,
+        build_takes: float = 0.0,
         fails_after: int | None = None,
         state: dict[str, bool] | None = None,
     ) -> None:
         super().__init__(label)
         self._machine, self._seconds, self._per_sample = machine, seconds, per_sample
-        self._build_seconds = build_seconds
+        self._build_seconds, self._build_takes = build_seconds, build_takes
         self._calls_left = fails_after
         self._state = {} if state is None else state
 
     def _build(self, module: Any, graph_spec: GraphSpec, data: Sequence[Sample], cache_dir: Path) -> Backend:
         time.sleep(self._build_seconds)
+        self._machine.work(self._build_takes)
         return super()._build(module, graph_spec, data, cache_dir)
 
     def _infer(self, x: torch.Tensor) -> torch.Tensor:

@@ -212,6 +212,15 @@ class TestTimeBudget:
         bench.tune(strategy, deadline=bench.machine.now() + 60.0)
         assert [outcome.status for outcome in strategy.backend_results] == ["ok", "ok", "ok"]
 
+    def test_one_whose_build_takes_all_the_time_is_not_called_a_failure(self, bench):
+        strategy = MaxThroughputStrategy([bench.backend("a", 0.004, build_takes=100.0), bench.backend("b", 0.003)])
+        assert bench.tune(strategy, deadline=bench.machine.now() + 60.0) == ORIGINAL
+        assert strategy.report.reason == "the time budget left no time for any candidate"
+        outcome = outcome_of(strategy, "a")
+        assert (outcome.status, outcome.stage) == ("skipped", "check")
+        assert "the time budget was spent before it could be measured" in outcome.reason
+        assert outcome_of(strategy, "b").reason.endswith("0 s of the time budget are left")
+
     def test_the_original_is_measured_even_when_time_is_up(self, bench):
         strategy = MaxThroughputStrategy([bench.backend("a", 0.004)])
         assert bench.tune(strategy, deadline=bench.machine.now() - 1.0) == ORIGINAL
@@ -264,7 +273,8 @@ class TestLatencyBudget:
 
     @pytest.fixture
     def bench(self, tmp_path):
-        return Bench(tmp_path, seconds=0.001, per_sample=0.001)
+        # Calls have a tail, and no drift: which batch size is within a budget must not depend on luck.
+        return Bench(tmp_path, Noise(skew=0.03), seconds=0.001, per_sample=0.001)
 
     def tune(self, bench, strategy):
         return bench.tune(strategy, batch_sizes=(1, 2, 4, 8, 16), recorded=(1, 2, 4, 8, 16))

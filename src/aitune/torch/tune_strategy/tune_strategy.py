@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 Stage = Literal["build", "check", "measure", "playoff"]
 
+_NO_TIME_TO_MEASURE = "it was built and agrees, but then the time budget was spent before it could be measured"
+
 
 class TuneStrategy(ABC):
     """Finds the backend for a graph.
@@ -289,6 +291,9 @@ class TuneStrategy(ABC):
             self._folders.make(backend.key()), self._references, self._budget,
         )  # fmt: skip
         evaluated = evaluate_candidate(task, lambda stage: self._say_stage(job, backend.describe(), stage))
+        if evaluated.backend is not None and self._context.is_over():
+            release(evaluated.backend)
+            evaluated = EvaluatedCandidate(replace(evaluated.outcome, status="skipped", reason=_NO_TIME_TO_MEASURE))
         if evaluated.backend is not None:
             self._live[evaluated.outcome.key] = evaluated.backend
         self._record(job, evaluated.outcome, finished=evaluated.backend is None)
