@@ -96,6 +96,8 @@ class Artifact:
 
     def _explain(self, error: ArtifactError) -> str:
         """Say what the file is, if it is not laid out as an artifact."""
+        if self.size == 0:
+            return "it is empty"
         begin = self._read_at(0, 4)
         if begin[:2] != b"PK":
             return f"it is not a zip, and so no artifact: it begins with {begin!r}"

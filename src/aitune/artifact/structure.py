@@ -79,14 +79,14 @@ def _imports(node: dict[str, Any]) -> Iterator[str]:
         # torch writes the context of most containers as JSON inside the JSON; what is none, it does not parse either.
         with suppress(ValueError):
             context = json.loads(context)
+    if node["type"] == DEFAULT_DICT and isinstance(context, dict):
+        yield f"{context.get('default_factory_module')}:{context.get('default_factory_name')}"
     pending = [context]
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
             if "__enum__" in value:
                 yield str(value.get("fqn"))
-            if node["type"] == DEFAULT_DICT:
-                yield f"{value.get('default_factory_module')}:{value.get('default_factory_name')}"
             pending.extend(value.values())
         elif isinstance(value, list):
             pending.extend(value)

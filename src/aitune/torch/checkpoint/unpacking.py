@@ -210,7 +210,16 @@ class _Loader:
         def restore(view: torch.nn.Module, entry: dict[str, Any]) -> Backend:
             return self._restore_best(record, entry["record"], None if original is None else view)
 
-        return Module.from_dict(module, state, restore=restore)
+        try:
+            return Module.from_dict(module, state, restore=restore)
+        except (AITuneError, MemoryError):
+            raise
+        except Exception as error:
+            # Whatever a file says that nobody thought of.
+            raise ArtifactError(
+                f"{self.artifact.path} describes a graph of {record.name!r} that cannot be served: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     # -- the builds ------------------------------------------------------------------------------------------------
 
@@ -257,6 +266,7 @@ class _Loader:
             if device is not None:
                 state["device"] = str(device)
             backend = _activated(view, state)
+            _check_equal_symbols(backend)
         except BaseException:
             folder.remove()
             raise
@@ -297,6 +307,15 @@ def _activated(view: torch.nn.Module | None, state: dict[str, Any]) -> Backend:
     except Exception as error:
         raise ArtifactError(f"{state['backend']} cannot load its build: {type(error).__name__}: {error}") from error
     return backend
+
+
+def _check_equal_symbols(backend: Backend) -> None:
+    known = backend.graph_spec.symbols
+    names = [name for group in backend.equal_symbols for name in group]
+    if not all(isinstance(name, str) and name in known for name in names):
+        raise ArtifactError(
+            f"{backend.name}: its build takes the sizes {names} for one, the graph has {', '.join(known) or 'none'}"
+        )
 
 
 def _parameters(module: torch.nn.Module) -> tuple[Any, ...]:
