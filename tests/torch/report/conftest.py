@@ -2,31 +2,19 @@ import math
 from pathlib import Path
 
 import pytest
+from report_parts import agreeing, measured
 
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.report.environment import Environment
 from aitune.torch.report.tune_report import ModuleReport, TuneReport
 from aitune.torch.task.outcome import (
     Agreement,
-    BatchMeasurement,
     CandidateOutcome,
     GraphReport,
     OutputAgreement,
     PairedComparison,
     Rejection,
 )
-
-
-def measured(*medians: tuple[int, float]) -> tuple[BatchMeasurement, ...]:
-    return tuple(
-        BatchMeasurement(size, median, median * 1.1, median * 1.2, median * 0.99, median * 1.01, 50)
-        for size, median in medians
-    )
-
-
-def agreeing(error: float) -> Agreement:
-    return Agreement(True, (OutputAgreement("output", error, error, 0.999999, 1e-7, 1e-5),), None, ("sample 0",))
-
 
 BASELINE = CandidateOutcome(
     "TorchEager", "baseline", "original module", "ok", "measure",

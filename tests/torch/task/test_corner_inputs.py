@@ -289,8 +289,8 @@ def test_a_factory_makes_the_calls_of_wanted_sizes(form):
     ("factory", "said"),
     [
         (lambda sizes: 1 / 0, r"input_factory\(\{'batch': 1, 'length': \d\}\) raised ZeroDivisionError"),
-        (lambda sizes: None, "returned a NoneType; expected a tensor, a tuple"),
-        (lambda sizes: [torch.rand(2, 2)], "returned a list"),
+        (lambda sizes: None, "returned is a NoneType; expected a tensor, a tuple"),
+        (lambda sizes: [torch.rand(2, 2)], "returned is a list"),
         (lambda sizes: {"y": torch.rand(2, 2)}, "no call of the module: forward has no parameter 'y'"),
         (lambda sizes: torch.rand(2, 2), "another kind of call"),
         (lambda sizes: (torch.rand(2), True), "another kind of call"),

@@ -7,9 +7,11 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from aitune.torch.report.front import speed_accuracy_front
 from aitune.torch.report.wording import (
     baseline_of,
     best_measurement,
+    checking_sentence,
     comparison_with_baseline,
     graph_sentence,
     shorten,
@@ -50,6 +52,11 @@ def graph_table(graph: GraphReport, width: int) -> str:
     if any(_speedup_cell(graph, outcome).startswith("~") for outcome in outcomes):
         parts.append(_wrapped("~ ", "from the first measurement alone, not measured side by side", width))
     parts.append(_wrapped("Chosen: ", graph_sentence(graph), width))
+    if any(not outcome.is_exact and outcome.status == "ok" for outcome in outcomes):
+        parts.append(_render(_front_table(graph), width))
+    share = checking_sentence(graph)
+    if share is not None:
+        parts.append(_wrapped("", share, width))
     parts.extend(_wrapped("Warning: ", shorten(warning), width) for warning in graph.warnings)
     return "\n".join(parts)
 
@@ -101,6 +108,24 @@ def _throughput_table(outcomes: Sequence[CandidateOutcome], sizes: Sequence[int]
         throughputs = _throughputs(outcome)
         if throughputs:
             table.add_row(outcome.description, *(throughputs.get(size, MISSING) for size in sizes))
+    return table
+
+
+def _front_table(graph: GraphReport) -> Table:
+    table = _empty_table()
+    table.add_column("speed and accuracy", max_width=40, overflow="fold")
+    for name in ("speed-up", "rel. error", "cosine", "metric"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", ratio=1)
+    for point in speed_accuracy_front(graph):
+        table.add_row(
+            point.description,
+            get_metric("speedup").number(point.speedup),
+            get_metric("relative_error").number(point.relative_error),
+            MISSING if point.cosine is None else f"{point.cosine:.6f}",
+            MISSING if point.metric is None else f"{point.metric:.6g}",
+            "beaten on both" if point.is_beaten else "not beaten",
+        )
     return table
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.report.environment import Environment
+from aitune.torch.report.front import FrontPoint, speed_accuracy_front
 from aitune.torch.report.plain_json import from_text, to_text
 from aitune.torch.report.table import graph_table, wrap_text
 from aitune.torch.report.wording import graph_sentence, shorten, winner_of
 from aitune.torch.task.outcome import CandidateOutcome, GraphReport
 from aitune.units import get_metric
+
+if TYPE_CHECKING:
+    from aitune.torch.report.explanation import Explanation
 
 FORMAT_VERSION = 1
 
@@ -119,6 +123,68 @@ class TuneReport:
         Raises:
             AITuneUserInputError: There is no such module or graph, or the module has several graphs and none is named.
         """
+        chosen = self._graph(module, graph)
+        return None if chosen is None else winner_of(chosen)
+
+    def front(self, module: str, graph: str | None = None) -> tuple[FrontPoint, ...]:
+        """Return speed and accuracy of every accepted candidate of a module, the fastest first.
+
+        Args:
+            module: Name of the module.
+            graph: Name of the graph; needed for a module with several.
+
+        Returns:
+            One point each; those that are not beaten are the choices worth thinking about.
+
+        Raises:
+            AITuneUserInputError: There is no such module or graph, or the module has several graphs and none is named.
+        """
+        chosen = self._graph(module, graph)
+        return () if chosen is None else speed_accuracy_front(chosen)
+
+    def explain(
+        self, candidate: str, model: Any = None, inputs: Any = None, *, module: str | None = None,
+        graph: str | None = None,
+    ) -> Explanation:  # fmt: skip
+        """Say why a candidate was not accepted: which outputs and calls disagree, and where inside the graph.
+
+        The report is plain data, so the last part needs the module and a call that disagrees. Then the candidate is
+        built anew with intermediate values as outputs, some times over; that takes a few builds' time.
+
+        Args:
+            candidate: Key or description of a candidate, as the table shows it.
+            model: The module that was tuned, wrapped or not; ``None`` leaves the inside of the graph out.
+            inputs: A call of the module that disagrees: a tensor, a tuple or a dict of arguments.
+            module: Name of the module, where several have such a candidate.
+            graph: Name of the graph, where several have such a candidate.
+
+        Raises:
+            AITuneUserInputError: There is no such candidate or more than one, or the module or the inputs do not fit.
+        """
+        from aitune.torch.report.explanation import explain_outcome, localize_outcome
+
+        found = [
+            (part.name, report, outcome)
+            for part in self.modules
+            for report in part.graphs
+            for outcome in report.outcomes
+            if candidate in (outcome.key, outcome.description)
+            and module in (None, part.name)
+            and graph in (None, report.graph)
+        ]
+        if not found:
+            every = {outcome.description for part in self.modules for g in part.graphs for outcome in g.outcomes}
+            known = ", ".join(repr(name) for name in sorted(every)) or "none"
+            raise AITuneUserInputError(f"the report has no candidate {candidate!r} there; its candidates: {known}")
+        if len(found) > 1:
+            places = ", ".join(f"module={name!r}, graph={report.graph!r}" for name, report, _ in found)
+            raise AITuneUserInputError(f"several graphs have a candidate {candidate!r}; name one of: {places}")
+        if (model is None) != (inputs is None):
+            raise AITuneUserInputError("explain takes model and inputs together: the module, and a call that disagrees")
+        _, report, outcome = found[0]
+        return explain_outcome(outcome) if model is None else localize_outcome(report, outcome, model, inputs)
+
+    def _graph(self, module: str, graph: str | None) -> GraphReport | None:
         graphs = self.module(module).graphs
         names = ", ".join(repr(report.graph) for report in graphs) or "none"
         if graph is None and len(graphs) > 1:
@@ -126,7 +192,7 @@ class TuneReport:
         chosen = [report for report in graphs if graph is None or report.graph == graph]
         if graph is not None and not chosen:
             raise AITuneUserInputError(f"module {module!r} has no graph {graph!r}; its graphs: {names}")
-        return winner_of(chosen[0]) if chosen else None
+        return chosen[0] if chosen else None
 
     def summary(self) -> str:
         """Say in one line for each module (and each of several graphs) what became of it."""

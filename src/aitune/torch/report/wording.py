@@ -97,3 +97,22 @@ def graph_sentence(graph: GraphReport) -> str:
     comparison = None if winner.is_baseline else comparison_with_baseline(graph, winner)
     gain = f", {speedup_interval(comparison)} times the original's speed" if comparison is not None else ""
     return f"{winner.description}{gain}: {shorten(graph.reason)}"
+
+
+def checking_sentence(graph: GraphReport) -> str | None:
+    """Say what the proof that the answers are right cost; ``None`` where nothing was checked.
+
+    Args:
+        graph: The record of a graph.
+    """
+    checked = [outcome for outcome in graph.outcomes if outcome.agreement is not None]
+    if not checked:
+        return None
+    seconds = get_metric("duration").format
+    checking = graph.reference_seconds + sum(outcome.check_seconds for outcome in checked)
+    building = sum(outcome.build_seconds for outcome in graph.outcomes if not outcome.is_baseline)
+    share = f", {checking / (checking + building):.0%} of both" if checking + building > 0 else ""
+    return (
+        f"Checked in {seconds(checking)} (the original's answers: {seconds(graph.reference_seconds)}), "
+        f"built in {seconds(building)}{share}"
+    )

@@ -39,7 +39,7 @@ def factory_call(input_factory: InputFactory, graph_spec: GraphSpec, sizes: Mapp
             f"{asked} raised {type(error).__name__}: {error}; it has to return a call for every size in the range: "
             f"{_ranges(graph_spec)}"
         ) from error
-    args, kwargs = _as_call(made, asked)
+    args, kwargs = as_call(made, f"what {asked} returned")
     try:
         named = graph_spec.forward_signature.bind(args, kwargs)
         found = SampleMetadata.from_inputs(named, strict=graph_spec.input_spec.strict)
@@ -60,7 +60,16 @@ def factory_call(input_factory: InputFactory, graph_spec: GraphSpec, sizes: Mapp
     return call
 
 
-def _as_call(made: Any, asked: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+def as_call(made: Any, asked: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Take what a user gave as a call apart into positional and keyword arguments.
+
+    Args:
+        made: A tensor, a tuple of positional arguments, or a dict of arguments by name.
+        asked: What it is, for the error.
+
+    Raises:
+        AITuneUserInputError: It is something else.
+    """
     if isinstance(made, Sample):
         return made.args, made.kwargs
     if isinstance(made, torch.Tensor):
@@ -70,7 +79,7 @@ def _as_call(made: Any, asked: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]
     if isinstance(made, Mapping) and all(isinstance(name, str) for name in made):
         return (), made
     raise AITuneUserInputError(
-        f"{asked} returned a {type(made).__name__}; expected a tensor, a tuple of positional arguments, or a dict of "
+        f"{asked} is a {type(made).__name__}; expected a tensor, a tuple of positional arguments, or a dict of "
         f"arguments by name"
     )
 
