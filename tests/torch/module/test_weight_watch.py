@@ -200,6 +200,16 @@ def test_inference_tensors_are_watched_by_their_values() -> None:
     assert watch.changed() == "weight"
 
 
+@pytest.mark.parametrize("size", [(), (1,), (0,), (2,)])
+def test_a_tensor_that_is_replaced_by_an_equal_one_is_another(size: tuple[int, ...]) -> None:
+    model = torch.nn.BatchNorm1d(3)
+    model.register_buffer("extra", torch.ones(size))
+    watch = WeightWatch(model)
+    assert watch.changed() is None
+    model.extra = torch.ones(size)
+    assert watch.changed() == "extra"
+
+
 def test_scripted_parts_are_watched() -> None:
     model = torch.nn.Sequential(torch.jit.script(torch.nn.Linear(3, 2)))
     watch = WeightWatch(model, 0.0)

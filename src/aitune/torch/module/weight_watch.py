@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
-from operator import attrgetter, is_, methodcaller
+from operator import attrgetter, getitem, is_
+from typing import Any
 
 import torch
 
 _SAMPLES_PER_TENSOR = 64
-_END = object()
-_values = methodcaller("values")
 _version = attrgetter("_version")
 _place = torch.Tensor.data_ptr
+_PLAIN_HOLDERS = (dict, OrderedDict)
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,21 @@ class WeightWatch:
         # A part that takes part twice is looked at once.
         parts = list(self._module.modules())
         self._weights = _weights_of(self._module)
-        self._holders = [
-            holder for part in parts for holder in (part._parameters, part._buffers, part._modules) if holder
-        ]
-        self._members = (*chain.from_iterable(map(_values, self._holders)), _END)
+        holders = [holder for part in parts for holder in (part._parameters, part._buffers, part._modules) if holder]
+        self._is_empty = not holders
+        self._holders = [holder for holder in holders if type(holder) in _PLAIN_HOLDERS]
+        self._members = [dict(holder) for holder in self._holders]
+        # Two tensors of one element compare as their values do, and scripted modules keep their tensors elsewhere.
+        entries = [(holder, key, value) for holder in holders for key, value in holder.items()]
+        apart = [entry for entry in entries if type(entry[0]) not in _PLAIN_HOLDERS or _has_truth(entry[2])]
+        self._apart = [value for _, _, value in apart]
+        self._apart_holders: list[Any] = [holder for holder, _, _ in apart]
+        self._apart_keys = [key for _, key, _ in apart]
         # Inference tensors count no versions, and tensors without a memory of their own have no address.
         self._counted = [weight.tensor for weight in self._weights if not weight.tensor.is_inference()]
-        self._versions = list(map(_version, self._counted))
-        self._placed = [weight.tensor for weight in self._weights if _has_memory(weight.tensor)]
-        self._places = list(map(_place, self._placed))
+        # What moves one parameter of a part (.to, .half) moves them all.
+        self._placed = [tensor for part in parts if (tensor := _first_parameter(part)) is not None]
+        self._states = [*map(_version, self._counted), *map(_place, self._placed)]
         self._samples = [] if self._interval is None else [_sample(weight.tensor) for weight in self._weights]
         if self._interval is not None:
             self._due = time.monotonic() + self._interval
@@ -65,25 +72,27 @@ class WeightWatch:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing that could change."""
-        return not self._holders
+        return self._is_empty
 
     def changed(self) -> str | None:
         """Return the name of a tensor that was replaced or written to, ``None`` when there is none."""
-        if self._same_objects() and self._same_states():
+        if self._same():
             if time.monotonic() >= self._due:
                 self._compare_samples()
             return self._written
         return self._first_change()
 
-    def _same_objects(self) -> bool:
+    def _same(self) -> bool:
         try:
-            return all(map(is_, chain(chain.from_iterable(map(_values, self._holders)), (_END,)), self._members))
-        except RuntimeError:
-            # Another thread is changing one of the dictionaries.
+            return (
+                # Equal objects are not compared further; two tensors that differ have no truth, which raises.
+                self._holders == self._members
+                and [*map(_version, self._counted), *map(_place, self._placed)] == self._states
+                and (not self._apart or all(map(is_, map(getitem, self._apart_holders, self._apart_keys), self._apart)))
+            )
+        except (RuntimeError, TypeError, KeyError):
+            # Or another thread is changing one of the dictionaries.
             return False
-
-    def _same_states(self) -> bool:
-        return list(map(_version, self._counted)) == self._versions and list(map(_place, self._placed)) == self._places
 
     def _first_change(self) -> str:
         try:
@@ -97,10 +106,13 @@ class WeightWatch:
         for weight in self._weights:
             if now.get(weight.name) is not weight.tensor:
                 return weight.name
-        for tensors, before, state in ((self._counted, self._versions, _version), (self._placed, self._places, _place)):
-            for tensor, value in zip(tensors, before, strict=True):
-                if state(tensor) != value:
-                    return next(weight.name for weight in self._weights if weight.tensor is tensor)
+        watched: list[tuple[torch.Tensor, Callable[[torch.Tensor], int]]] = [
+            *((tensor, _version) for tensor in self._counted),
+            *((tensor, _place) for tensor in self._placed),
+        ]
+        for (tensor, state), before in zip(watched, self._states, strict=True):
+            if state(tensor) != before:
+                return next(weight.name for weight in self._weights if weight.tensor is tensor)
         return "a submodule"
 
     def _compare_samples(self) -> None:
@@ -125,7 +137,7 @@ class WeightWatch:
         with self._lock:
             now = _weights_of(self._module)
             if not self._digests or [weight.name for weight in now] != [weight.name for weight in self._weights]:
-                return None if self._same_objects() and self._same_states() else self._first_change()
+                return None if self._same() else self._first_change()
             different = (weight.name for weight in now if _digest(weight.tensor) != self._digests[weight.name])
             self._written = next(different, None)
             if self._written is None:
@@ -141,6 +153,16 @@ def _weights_of(module: torch.nn.Module) -> list[_Weight]:
         for key, tensor in holder.items()
         if tensor is not None
     ]
+
+
+def _has_truth(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() < 2
+
+
+def _first_parameter(part: torch.nn.Module) -> torch.Tensor | None:
+    tensors = (tensor for tensor in part._parameters.values() if tensor is not None and _has_memory(tensor))
+    # Integers stay where they are when the precision changes.
+    return next((tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()), None)
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
