@@ -229,9 +229,16 @@ class TestTimeBudget:
     def test_one_that_is_hopelessly_behind_is_not_swept_further(self, bench):
         backends = [bench.backend("hopeless", 0.05), bench.backend("fair", 0.006)]
         strategy = MaxThroughputStrategy(backends)
-        bench.tune(strategy, deadline=bench.machine.now() + 600.0)
-        assert [m.batch_size for m in outcome_of(strategy, "hopeless").measurements] == [2]
-        assert [m.batch_size for m in outcome_of(strategy, "fair").measurements] == [2, 4]
+        sizes = (1, 2, 4, 8)
+        bench.tune(strategy, sizes, sizes, deadline=bench.machine.now() + 600.0)
+        assert [m.batch_size for m in outcome_of(strategy, "hopeless").measurements] == [1, 2]
+        assert [m.batch_size for m in outcome_of(strategy, "fair").measurements] == [1, 2, 4, 8]
+
+    def test_one_that_is_slow_on_a_single_sample_alone_is_given_its_chance(self, tmp_path):
+        bench = Bench(tmp_path, seconds=0.001, per_sample=0.001)
+        strategy = MaxThroughputStrategy([bench.backend("steady", 0.006, 0.0001)])
+        sizes = (1, 2, 4, 16)
+        assert bench.tune(strategy, sizes, sizes, deadline=bench.machine.now() + 600.0) == "Fake(steady)"
 
 
 # -- min latency -----------------------------------------------------------------------------------------------------

@@ -127,10 +127,12 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
         """Say whether larger batch sizes need not be measured; with a time budget no time goes to the hopeless."""
         if self._context.deadline is None or backend is self._baseline_backend:
             return False
-        size = swept[0].batch_size
-        others = [m for key, found in self._measurements.items() if key != backend.key() for m in found]
-        same = [m for m in others if m.batch_size == size]
-        return is_hopeless(swept, min(same, key=lambda m: m.median_ms, default=None))
+        best: dict[int, BatchMeasurement] = {}
+        for key, found in self._measurements.items():
+            for measurement in found if key != backend.key() else ():
+                fastest = best.setdefault(measurement.batch_size, measurement)
+                best[measurement.batch_size] = min(fastest, measurement, key=lambda m: m.median_ms)
+        return is_hopeless(swept, best)
 
     def _deadline_for(self, backend: Backend) -> float | None:
         deadline = self._context.deadline

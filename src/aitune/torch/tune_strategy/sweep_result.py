@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aitune.torch.task.outcome import BatchMeasurement, PairedComparison, Verdict
@@ -10,6 +10,9 @@ from aitune.torch.task.profiling.profiling_stop import ProfilingStopStrategy
 from aitune.torch.task.profiling.results import ProfilingResultEvent
 from aitune.torch.tune_strategy.profiling_result import BackendProfilingResult
 from aitune.torch.tune_strategy.selection import verdict_between
+
+_HOPELESS_SHARE = 0.5
+_CATCHING_UP = 1.1
 
 
 @dataclass
@@ -98,11 +101,19 @@ class CutShort(ProfilingStopStrategy):
         return f"{self.usual.describe()}, or {self.why}"
 
 
-def is_hopeless(swept: Sequence[BatchMeasurement], best: BatchMeasurement | None) -> bool:
-    """Say whether a candidate is hopelessly behind: not even at the upper end of its interval half as fast as the best.
+def is_hopeless(swept: Sequence[BatchMeasurement], best: Mapping[int, BatchMeasurement]) -> bool:
+    """Say whether a candidate is hopelessly behind: at two batch sizes in a row not half as fast, and not catching up.
+
+    One batch size would not do: a fixed cost of each call, which makes a backend slow on a single sample, is spread
+    over the samples of a larger batch.
 
     Args:
         swept: What was measured so far, smallest batch size first.
-        best: The fastest measurement of others at the smallest of these batch sizes; ``None`` when there is none.
+        best: The fastest measurement of others by batch size.
     """
-    return best is not None and best.median_ms * 2.0 < swept[0].low_ms
+    latest = swept[-2:]
+    if len(latest) < 2 or any(measurement.batch_size not in best for measurement in latest):
+        return False
+    # The upper end of its speed: the lower end of its time.
+    before, now = (best[measurement.batch_size].median_ms / measurement.low_ms for measurement in latest)
+    return max(before, now) < _HOPELESS_SHARE and now < _CATCHING_UP * before
