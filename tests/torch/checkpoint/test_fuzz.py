@@ -72,9 +72,7 @@ def outcome_of(path: Path, wanted: list[torch.Tensor], original: torch.nn.Module
     try:
         loaded = ait.load(original, path)
     except AITuneError as error:
-        assert len(str(error)) > 20
-        assert str(path) in str(error) or "map" in str(error)
-        return "refused"
+        return "refused" if str(path) in str(error) else f"refused without its name: {error}"
     try:
         got = tensors_of(answers(loaded, [SAMPLE])[0])
     except AITuneUserInputError:
