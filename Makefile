@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo test test-full lint format bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## Make .venv, or bring it up to date
 	@$(PYTHON) scripts/set_up.py
@@ -17,6 +17,9 @@ demo: setup ## Tune a real sentence encoder on this machine and show the table
 test: lint ## Run lint, types, layers and all tests, with coverage
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
+
+test-full: test ## Run all tests, and the whole matrix of models and backends besides
+	$(BIN)/python -m pytest -m full
 
 lint: setup ## Check format, lint, types and layers
 	$(BIN)/ruff format --check

@@ -81,6 +81,26 @@ def check(
     )
 
 
+def metric_of_original(references: References, budget: AccuracyBudget) -> float | None:
+    """Compute the user's metric of the original module against itself: what a perfect candidate gets.
+
+    Args:
+        references: What the original module answers.
+        budget: The user's budget.
+
+    Returns:
+        The value; ``None`` where the budget has no metric.
+
+    Raises:
+        AITuneUserInputError: The metric raised or returned no number.
+    """
+    if budget.metric is None:
+        return None
+    calls = [call for call in references.calls if call.is_recorded]
+    outputs = [call.output for call in calls]
+    return budget.measure(outputs, outputs, [call.call for call in calls])
+
+
 class _Check:
     """One comparison of one callable; collects figures, names of calls and notes on the way."""
 

@@ -20,6 +20,7 @@ from aitune.torch.checkpoint.evidence_records import MOST_ALTERNATIVES, alternat
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.correctness import metric_of_original
 from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.module_state import preserved_state
 from aitune.torch.task.outcome import Agreement, BatchMeasurement, CandidateOutcome, GraphReport, PairedComparison
@@ -252,6 +253,19 @@ class TuneStrategy(ABC):
             return
         factory = self._input_factory or self._context.input_factory
         self._references = make_references(module, graph_spec, data, seed=self._context.seed, input_factory=factory)
+        self._try_metric(name, graph_spec, self._references)
+
+    def _try_metric(self, name: str, graph_spec: GraphSpec, references: References) -> None:
+        """Compute the user's metric once before anything is built, so that one that does not work is an error now."""
+        budget = self._budget
+        best = None if budget is None else metric_of_original(references, budget)
+        if budget is not None and best is not None and budget.min_metric is not None and best < budget.min_metric:
+            self._warn(
+                name,
+                graph_spec,
+                f"the metric of the original module against itself is {best:.6g}, less than the "
+                f"{budget.min_metric:.6g} that is required, so a candidate that gives precision away can hardly pass",
+            )
 
     @abstractmethod
     def _tune(
