@@ -25,6 +25,7 @@ class GraphSpec:
         output_spec: Metadata of the output, with axes.
         forward_signature: How the forward is called.
         dynamic_shapes: What the user said about axes.
+        axis_evidence: Which recorded calls made which axes vary, in words for a report.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class GraphSpec:
         output_spec: SampleMetadata,
         forward_signature: ForwardSignature,
         dynamic_shapes: DynamicShapes | None = None,
+        axis_evidence: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.input_spec = input_spec
         self.output_spec = output_spec
         self.forward_signature = forward_signature
         self.dynamic_shapes: DynamicShapes = dict(dynamic_shapes or {})
+        self.axis_evidence = tuple(axis_evidence)
 
     @property
     def symbols(self) -> dict[str, Symbol]:

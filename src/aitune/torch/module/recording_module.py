@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from aitune.exceptions import AITuneUserInputError, UnsupportedCallError
 from aitune.torch.dynamic_shapes import DynamicShapes
+from aitune.torch.module.axis_evidence import explain_axes
 from aitune.torch.module.axis_inference import Observation, infer_input_axes, infer_output_axes
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
@@ -220,12 +221,15 @@ class RecordingModule:
         locators = {spec.locator for spec in record.input_spec.tensor_specs}
         own = {path: dims for path, dims in declared.items() if _locator_of(path) in locators}
         input_spec, output_spec = record.input_spec, record.output_spec
+        evidence: tuple[str, ...] = ()
         if record.observations:
             observations = list(record.observations)
             input_axes = infer_input_axes(input_spec.tensor_specs, observations, own)
             output_axes = infer_output_axes(output_spec.tensor_specs, observations, input_axes)
             input_spec, output_spec = input_spec.with_axes(input_axes), output_spec.with_axes(output_axes)
-        spec = GraphSpec(f"graph{number}", input_spec, output_spec, record.signature, own)
+            named = [dim.name for dims in own.values() for dim in dims if not isinstance(dim, int)]
+            evidence = explain_axes(input_spec.tensor_specs, observations, named)
+        spec = GraphSpec(f"graph{number}", input_spec, output_spec, record.signature, own, evidence)
         return RecordedGraph(spec, record.samples, record.num_calls, record.problem)
 
     def discard(self) -> None:

@@ -223,6 +223,7 @@ class GraphReport:
         seconds: Time spent on the graph.
         warnings: What the user should know.
         reference_seconds: Time of running the original for what the candidates are compared with.
+        axes: Which axes vary, and which recorded calls showed it.
     """
 
     module: str
@@ -236,3 +237,4 @@ class GraphReport:
     seconds: float
     warnings: tuple[str, ...] = field(default=())
     reference_seconds: float = 0.0
+    axes: tuple[str, ...] = ()

@@ -357,5 +357,6 @@ class TuneStrategy(ABC):
             seconds=seconds,
             warnings=tuple(self._warnings),
             reference_seconds=0.0 if self._references is None else self._references.seconds,
+            axes=graph_spec.axis_evidence,
         )
         self._context.emitter.emit(GraphFinished(name, graph_spec.name, self.report))
