@@ -27,6 +27,7 @@ from aitune.torch.report.log_listener import LogListener
 from aitune.torch.report.tune_report import ModuleReport, TuneReport
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.input_factory import InputFactory
+from aitune.torch.task.module_state import preserved_state
 from aitune.torch.task.outcome import GraphReport
 from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStrategy
@@ -197,9 +198,13 @@ class _Run:
     def _record(self, pending: Sequence[Module], batches: Iterable[Batch]) -> None:
         for module in pending:
             module.enable_recording(force=True)
-        for count, batch in enumerate(batches, start=1):
-            self._call(batch)
-            self.emitter.emit(SampleRecorded(batch.batch_size, count))
+        with ExitStack() as stack:
+            for module in pending:
+                # A module that counts its calls must not count these.
+                stack.enter_context(preserved_state(module.original))
+            for count, batch in enumerate(batches, start=1):
+                self._call(batch)
+                self.emitter.emit(SampleRecorded(batch.batch_size, count))
 
     def _call(self, batch: Batch) -> None:
         try:
