@@ -24,6 +24,13 @@ def test_example_keeps_recorded_sizes_that_will_do() -> None:
     assert choose_example(LENGTHS, recorded) == (1, recorded[1])
 
 
+def test_batch_size_of_the_example_lies_inside_its_range() -> None:
+    symbols = {"batch": Symbol("batch", 1, 16, is_batch=True)}
+    assert choose_example(symbols, [{"batch": 1}, {"batch": 16}]) == (1, {"batch": 8})
+    narrow = {"batch": Symbol("batch", 1, 2, is_batch=True)}
+    assert choose_example(narrow, [{"batch": 1}, {"batch": 2}]) == (1, {"batch": 2})
+
+
 @st.composite
 def _cases(draw: st.DrawFn) -> tuple[dict[str, Symbol], list[dict[str, int]]]:
     symbols = {}

@@ -9,7 +9,7 @@ import torch
 from aitune.exceptions import ArtifactError, BuildError, InferenceError
 from aitune.testing.backend_conformance import BackendConformance, BuiltBackend
 from aitune.testing.graphs import call, record_graph
-from aitune.testing.tiny_models import CallCounter, InputChanger, TinyMLP, seeded, tiny_encoder_call
+from aitune.testing.tiny_models import CallCounter, InputChanger, TinyConvNet, TinyMLP, seeded, tiny_encoder_call
 from aitune.torch.backend.export import export_graph, shared_exports
 from aitune.torch.backend.onnx_runtime_backend import ONNXRuntimeBackend
 from aitune.torch.backend.openvino_backend import OpenVINOBackend
@@ -54,6 +54,21 @@ def test_module_that_changes_inputs_or_buffers_is_refused_before_it_is_compiled(
     for module in (seeded(CallCounter), InputChanger()):
         with pytest.raises(BuildError, match="changes its inputs or buffers"):
             build(TorchInductorAotBackend(), module, [call(torch.rand(2, 8))])
+
+
+def test_a_batch_range_that_ends_at_the_width_of_a_vector_stays_whole(build: Any) -> None:
+    # Choosing its convolution, torch notes "16 or more" of a batch of 16; in a range that ends there only 16 is left,
+    # and the library writes out of bounds for any other size.
+    module = seeded(TinyConvNet)
+    backend = build(TorchInductorAotBackend(), module, [call(torch.rand(size, 3, 16, 16)) for size in (1, 16)])
+    for size in (1, 2, 15, 16):
+        image = torch.rand(size, 3, 16, 16)
+        assert torch.allclose(backend.infer(image), module(image), atol=1e-5)
+
+
+def test_a_size_that_the_compiler_fixed_is_refused_before_the_library_is_loaded(build: Any) -> None:
+    with pytest.raises(BuildError, match=r"fixed axis 0 of image.* to 15, where 15\.\.16 was asked for"):
+        build(TorchInductorAotBackend(), seeded(TinyConvNet), [call(torch.rand(size, 3, 16, 16)) for size in (15, 16)])
 
 
 @pytest.mark.parametrize("aot_first", [True, False])

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from aitune.exceptions import ExportError
+from aitune.exceptions import BuildError, ExportError
 from aitune.torch.backend.export_sizes import SymbolGroups, choose_example, coincident_symbols
 from aitune.torch.backend.flat_module import FlatModule
 from aitune.torch.backend.untouched import untouched
@@ -47,6 +47,33 @@ class ExportedGraph:
     equal_symbols: SymbolGroups
     mutations: tuple[str, ...]
     seconds: float
+
+
+def require_free_sizes(exported: ExportedGraph, graph_spec: GraphSpec, description: str) -> None:
+    """Make sure that a compiler that worked on an exported graph left every size free that may vary.
+
+    A compiler may note of a size that it is, say, 16 or more; where the range ends at 16 nothing but 16 is left, and
+    what was compiled reads and writes out of bounds for any other size.
+
+    Args:
+        exported: The graph, after it was compiled.
+        graph_spec: The graph.
+        description: The backend, for people.
+
+    Raises:
+        BuildError: A size was fixed.
+    """
+    names = set(exported.program.graph_signature.user_inputs)
+    inputs = [node for node in exported.program.graph.nodes if node.op == "placeholder" and node.name in names]
+    for node, spec in zip(inputs, graph_spec.input_spec.tensor_specs, strict=True):
+        for number, (size, axis) in enumerate(zip(node.meta["val"].shape, spec.axes, strict=True)):
+            if axis.symbol is not None and isinstance(size, torch.SymInt) and size.node.expr.is_number:
+                raise BuildError(
+                    f"{description} fixed axis {number} of {spec} to {size.node.expr}, where {axis.min}..{axis.max} "
+                    f"was asked for",
+                    backend=description,
+                    graph=graph_spec.name,
+                )
 
 
 class _SharedExports:

@@ -30,7 +30,8 @@ def choose_example(symbols: Mapping[str, Symbol], recorded: Sequence[Mapping[str
 
     Sizes of 0 and 1 are constants to torch.export, and equal sizes hide that two axes differ, so each size is 2 or more
     and differs from the others where the bounds allow it. Recorded sizes are kept where they will do: others need not
-    fit each other.
+    fit each other. The batch size is taken from inside its range: a compiler that notes "16 or more" of a range that
+    ends at 16 goes on with the one size 16.
 
     Args:
         symbols: Symbols by name.
@@ -50,6 +51,8 @@ def choose_example(symbols: Mapping[str, Symbol], recorded: Sequence[Mapping[str
         low, high = max(symbols[name].min for name in group), min(symbols[name].max for name in group)
         value = sizes[group[0]]
         free = symbols[group[0]].is_batch
+        if free and value == high and high > 3:
+            value = max((low + high) // 2, 2)
         if value < 2 or (free and value in taken):
             lowest = max(low, 2)
             candidates = range(lowest, min(high, lowest + len(symbols) + 1) + 1)

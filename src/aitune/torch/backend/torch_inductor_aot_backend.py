@@ -15,7 +15,7 @@ from aitune.torch.backend.artifact_backend import ArtifactBackend
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.backend_config import BackendConfig
-from aitune.torch.backend.export import export_graph
+from aitune.torch.backend.export import export_graph, require_free_sizes
 from aitune.torch.backend.fingerprint import library_versions
 from aitune.torch.backend.flat_module import refused_tensors
 from aitune.torch.backend.untouched import untouched
@@ -82,6 +82,7 @@ class TorchInductorAotBackend(ArtifactBackend):
             torch._inductor.aoti_compile_and_package(
                 exported.program, package_path=str(folder / PACKAGE_FILE), inductor_configs=settings
             )
+        require_free_sizes(exported, graph_spec, self.describe())
         self._artifact = ArtifactPath.from_existing(folder, cache_dir)
         self.equal_symbols = exported.equal_symbols
         self._verify(calls.inputs, calls.outputs)
