@@ -142,6 +142,20 @@ def test_a_search_that_may_not_go_on_says_what_it_knows():
     assert "operations before it may be the cause" in found.note
 
 
+@pytest.mark.slow
+def test_a_quantised_runtime_first_differs_in_its_first_matrix_product():
+    pytest.importorskip("onnxruntime")
+    from aitune.torch.backend.onnx_runtime_backend import ONNXRuntimeBackend, ONNXRuntimeBackendConfig
+
+    module = seeded(lambda: nn.Sequential(*[Block() for _ in range(3)]))
+    sample = Sample((torch.randn(3, 16, generator=torch.Generator().manual_seed(0)),), {})
+    quantized = ONNXRuntimeBackend(ONNXRuntimeBackendConfig(quantization="int8_dynamic"))
+    found = first_divergence(quantized, module, sample)
+    assert (found.part, found.operation) == ("0.up", "aten.linear.default")
+    assert 1e-4 < found.relative_error < 0.1
+    assert not first_divergence(ONNXRuntimeBackend(), module, sample).is_found
+
+
 def test_explain_finds_the_operation_of_a_real_run():
     model = ait.Module(seeded(Block), "explained")
     entry = BackendEntry("BadGelu", "explain_backends:BadGeluBackend")

@@ -251,6 +251,18 @@ def test_an_integer_argument_that_was_folded():
     assert (found.check, found.where) == ("value", "sample 1")
 
 
+def test_a_keyword_flag_that_is_ignored():
+    class Scales(nn.Module):
+        def forward(self, x, *, double=False):
+            return x * (2 if double else 1)
+
+    module = Scales()
+    references = references_of(module, [call(torch.rand(size, 3), double=True) for size in (1, 2)])
+    assert check(module, references).passed
+    found = check(lambda x, double: module(x), references).rejection
+    assert (found.check, found.where) == ("value", "sample 0")
+
+
 def test_one_element_of_a_million():
     class Halves(nn.Module):
         def forward(self, x):
