@@ -18,7 +18,7 @@ def test_the_code_runs_and_prints_what_the_guide_shows(capsys: pytest.CaptureFix
     names: dict[str, Any] = {}
     with fresh_module_registry(), config.override(cache_dir=tmp_path):
         exec(compile(BLOCKS[0], "docs/graphs.md", "exec"), names)
-        assert capsys.readouterr().out == OUTPUT
+        assert capsys.readouterr().out.rstrip() == OUTPUT.rstrip()
         for block in BLOCKS[1:]:
             exec(compile(block, "docs/graphs.md", "exec"), names)
         assert "CallStatistics" in capsys.readouterr().out
