@@ -149,7 +149,7 @@ class Artifact:
 
     def _require_hash(self, sha256: str, found: str) -> None:
         if found != sha256:
-            raise ArtifactError(f"{self.path} is damaged: member {sha256} has the hash {found}; copy or save it again")
+            raise DamagedError(f"{self.path} is damaged: member {sha256} has the hash {found}; copy or save it again")
 
     # -- extracting ------------------------------------------------------------------------------------------------
 

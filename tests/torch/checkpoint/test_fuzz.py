@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 import torch
 from fuzzing import MUTATIONS, entries_of
-from tuned_parts import answers, encoder_on, tensors_of
+from tuned_parts import StoredEncoder, answers, tensors_of
 
 import aitune.torch as ait
 from aitune.exceptions import AITuneError, AITuneUserInputError
 from aitune.testing.tiny_models import tiny_encoder_call
-from aitune.torch.backend.onnx_runtime_backend import ONNXRuntimeBackend
 
 MUTATIONS_IN_ALL = 2000
 MEMORY_ALLOWED = 400 << 20
@@ -86,8 +85,8 @@ def outcome_of(path: Path, wanted: list[torch.Tensor], original: torch.nn.Module
 
 
 @pytest.mark.slow
-def test_two_thousand_changed_files(tmp_path: Path, watched: Watch) -> None:
-    tuned = encoder_on(ONNXRuntimeBackend(), tmp_path / "builds")
+def test_two_thousand_changed_files(tmp_path: Path, watched: Watch, onnx_encoder: StoredEncoder) -> None:
+    tuned = onnx_encoder.tuned(tmp_path / "builds")
     wanted = tensors_of(answers(tuned, [SAMPLE])[0])
     path = tmp_path / "encoder.ait"
     ait.save(tuned, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import namedtuple
@@ -19,7 +20,9 @@ from torch.utils import _pytree as pytree
 
 from aitune.testing.graphs import record_graph
 from aitune.testing.tiny_models import seeded, tiny_encoder, tiny_encoder_call
+from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import Backend
+from aitune.torch.backend.registry import registry
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.plain_data import graph_spec_to_dict
 from aitune.torch.module.sample import Sample
@@ -131,6 +134,30 @@ def set_tuned(module: nn.Module, graphs: Sequence[tuple[Backend, Sequence[Sample
 
 def encoder_on(backend: Backend, folder: Path, name: str = "encoder") -> Module:
     return set_tuned(tiny_encoder(), [(backend, encoder_calls())], folder, name)
+
+
+@dataclass
+class StoredEncoder:
+    """A build of the tiny encoder that was made once; each use gets a copy of its files."""
+
+    state: dict[str, Any]
+    spec: GraphSpec
+
+    @classmethod
+    def build(cls, backend: Backend, folder: Path) -> StoredEncoder:
+        spec, data = record_graph(tiny_encoder(), encoder_calls())
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(backend.build(tiny_encoder(), spec, data, torch.device("cpu"), folder).to_dict(), spec)
+
+    def restore(self, folder: Path) -> Backend:
+        artifact = self.state["artifact"]
+        shutil.copytree(artifact.root, folder, dirs_exist_ok=True)
+        return registry.restore(None, {**self.state, "artifact": ArtifactPath(folder, artifact.relative_path)})
+
+    def tuned(self, folder: Path, name: str = "encoder") -> Module:
+        entry = {"graph_spec": graph_spec_to_dict(self.spec), "backend": {}}
+        state = {"name": name, "graphs": [entry]}
+        return Module.from_dict(tiny_encoder(), state, restore=lambda view, _: self.restore(folder))
 
 
 def tensors_of(output: Any) -> list[torch.Tensor]:

@@ -191,7 +191,12 @@ def _graph_record(plain: Mapping[str, Any]) -> GraphRecord:
 def _pack_files(state: Mapping[str, Any], writer: ArtifactWriter) -> list[FileRecord]:
     files: dict[str, FileRecord] = {}
     for artifact in artifact_paths_in(state):
-        for source, path in _files_below(artifact.path, artifact.relative_path.as_posix()):
+        found = _files_below(artifact.path, artifact.relative_path.as_posix())
+        if not found:
+            raise ArtifactError(
+                f"{artifact.path}, which belongs to the build, is empty: was the cache cleared? tune again"
+            )
+        for source, path in found:
             files[path] = writer.add_file(source, path)
     return list(files.values())
 

@@ -145,8 +145,6 @@ class _Loader:
                 for record, original in zip(records, originals, strict=True)
             }
             finish_check()
-            # Everything went well: what would undo it is forgotten, and what only frees something is not.
-            on_error.pop_all()
         return loaded
 
     # -- the module ------------------------------------------------------------------------------------------------
@@ -182,7 +180,7 @@ class _Loader:
         folder = UnpackingFolder()
         try:
             self.artifact.extract([record.weights], folder.path)
-            on_error.callback(put_back, current_values(original))
+            on_error.push(_when_raised(put_back, current_values(original)))
             load_weights(original, folder.path / record.weights.path)
         finally:
             folder.remove()
@@ -197,9 +195,9 @@ class _Loader:
         wrapper = module_registry().wrapper_of(module)
         if wrapper is None:
             wrapper = Module(module, module_registry().unused_name(record.name))
-            on_error.callback(wrapper.unwrap)
+            on_error.push(_when_raised(wrapper.unwrap))
         else:
-            on_error.push(_put_back_on_error(wrapper))
+            on_error.enter_context(wrapper.unchanged_on_error())
         if original is not None:
             self._bring_weights(record, original, on_error)
         state = {
@@ -335,12 +333,12 @@ def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
     return module.original if issubclass(type(module), Module) else module  # type: ignore[return-value]
 
 
-def _put_back_on_error(wrapper: Module) -> Callable[..., bool]:
-    context = wrapper.unchanged_on_error()
-    context.__enter__()
+def _when_raised(undo: Callable[..., Any], *args: Any) -> Callable[..., None]:
+    """Return an exit function that undoes something when the block it belongs to raised."""
 
-    def leave(kind: Any, error: Any, trace: Any) -> bool:
-        return bool(context.__exit__(kind, error, trace))
+    def leave(kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            undo(*args)
 
     return leave
 
