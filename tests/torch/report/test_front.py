@@ -5,7 +5,7 @@ from report_parts import agreeing, measured
 
 from aitune.torch.report.front import speed_accuracy_front
 from aitune.torch.report.tune_report import ModuleReport
-from aitune.torch.task.outcome import CandidateOutcome, OutputAgreement
+from aitune.torch.task.outcome import CandidateOutcome, OutputAgreement, PairedComparison
 
 
 def lossy(key, milliseconds, error, metric=None):
@@ -73,3 +73,17 @@ def test_the_figures_of_an_agreement_are_the_worst_of_its_outputs():
     outputs = (OutputAgreement("a", 1e-3, 0, 0.99, None, None), OutputAgreement("b", 2e-3, 0, None, None, None))
     agreement = replace(agreeing(0.0), outputs=outputs)
     assert (agreement.relative_error, agreement.cosine) == (2e-3, 0.99)
+
+
+def test_a_speed_that_is_undecided_beats_nothing_within_its_interval(graph):
+    shaky = PairedComparison("shaky", "baseline", 700.0, 0.02, 2500.0, 0.995, "undecided", 6, 0, 3.0, "undecided")
+    outcomes = (graph.outcomes[0], graph.outcomes[1], lossy("shaky", 0.1, 1e-3), lossy("slow", 12.0, 2e-2))
+    noisy = replace(graph, outcomes=outcomes, comparisons=(*graph.comparisons, shaky))
+    points = {point.key: point for point in speed_accuracy_front(noisy)}
+    assert points["shaky"].is_undecided
+    assert not points["shaky"].is_beaten
+    assert not points["onnx-key"].is_beaten
+    assert points["slow"].is_beaten, "by the exact candidate, whose speed is known"
+    sure = replace(shaky, low=3.0)
+    points = {point.key: point for point in speed_accuracy_front(replace(noisy, comparisons=(sure,)))}
+    assert (points["shaky"].low, points["shaky"].high) == (3.0, 2500.0)

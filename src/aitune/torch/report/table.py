@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from aitune.torch.report.front import speed_accuracy_front
+from aitune.torch.report.front import FrontPoint, speed_accuracy_front
 from aitune.torch.report.wording import (
     baseline_of,
     best_measurement,
@@ -124,9 +124,15 @@ def _front_table(graph: GraphReport) -> Table:
             get_metric("relative_error").number(point.relative_error),
             MISSING if point.cosine is None else f"{point.cosine:.6f}",
             MISSING if point.metric is None else f"{point.metric:.6g}",
-            "beaten on both" if point.is_beaten else "not beaten",
+            ("beaten on both" if point.is_beaten else "not beaten")
+            + (f"; speed undecided, {_interval(point)}" if point.is_undecided else ""),
         )
     return table
+
+
+def _interval(point: FrontPoint) -> str:
+    number = get_metric("speedup").number
+    return f"{number(point.low)} to {number(point.high)}"
 
 
 def _throughputs(outcome: CandidateOutcome) -> Mapping[int, str]:
