@@ -10,6 +10,7 @@ warms the file cache and is not counted. ``aitune show`` and ``aitune verify`` a
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -17,7 +18,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +152,7 @@ def time_program(program: str, path: Path, threads: int) -> float:
     return float(answer.stdout.split()[-1])
 
 
-def in_turn(tasks: dict[str, Callable[[], float]], rounds: int, seed: int) -> dict[str, list[float]]:
+def in_turn(tasks: Mapping[str, Callable[[], float]], rounds: int, seed: int) -> dict[str, list[float]]:
     """Run tasks in turn, in random order within each round; the first round does not count.
 
     Args:
@@ -198,8 +200,6 @@ def time_commands(artifact: Path, rounds: int) -> None:
         artifact: The file.
         rounds: How often each is run.
     """
-    import time
-
     print(f"\n{artifact.name}: {artifact.stat().st_size / 1e6:.0f} MB, whole processes, median")
     for command in ("show", "verify"):
         times = []
@@ -235,7 +235,7 @@ def main() -> int:
                 "ait.load(module, ...)": (load_program(backend, with_module=True), artifact),
             }
             tasks = {
-                name: (lambda program=program, path=path: time_program(program, path, arguments.threads))
+                name: functools.partial(time_program, program, path, arguments.threads)
                 for name, (program, path) in programs.items()
             }
             results.append(report(backend, in_turn(tasks, arguments.rounds, arguments.seed)))

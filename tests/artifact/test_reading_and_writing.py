@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_artifacts import backend, manifest, write_artifact
 
-from aitune.artifact import reading
+from aitune.artifact import reading, writing
 from aitune.artifact.manifest import FileRecord, PartRecord
 from aitune.artifact.reading import Artifact
 from aitune.artifact.writing import ArtifactWriter, Range
@@ -178,11 +178,23 @@ def test_a_path_that_cannot_be_stored(tmp_path: Path) -> None:
         ArtifactWriter().add_file(tmp_path / "model", "a b")
 
 
-def test_what_cannot_be_copied_in_the_kernel_is_copied_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any) -> int:
-        raise OSError(18, "Invalid cross-device link")
+def test_large_files_are_stored_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "LARGEST_MEMBER", 100_000)
+    (tmp_path / "model").write_bytes(LARGE + b"end")
+    writer = ArtifactWriter()
+    file = writer.add_file(tmp_path / "model", "build/model")
+    assert [part.size for part in file.parts] == [100_000, 100_000, 56_003]
+    with (tmp_path / "x.ait").open("wb") as stream:
+        writer.write(stream, manifest(writer, backend((file,))))
+    with Artifact(tmp_path / "x.ait") as artifact:
+        assert extracted(artifact, tmp_path / "out") == {"build/model": LARGE + b"end"}
 
-    monkeypatch.setattr(os, "copy_file_range", refuse, raising=False)
-    big = LARGE * 40
-    with Artifact(write_artifact(tmp_path / "x.ait", big)) as artifact:
-        assert extracted(artifact, tmp_path / "out") == {"build/0": big}
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    writer = ArtifactWriter()
+    file = writer.add_file(tmp_path / "empty", "build/empty")
+    with (tmp_path / "x.ait").open("wb") as stream:
+        writer.write(stream, manifest(writer, backend((file,))))
+    with Artifact(tmp_path / "x.ait") as artifact:
+        assert extracted(artifact, tmp_path / "out") == {"build/empty": b""}

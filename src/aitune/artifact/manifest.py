@@ -8,7 +8,7 @@ Version history:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ from aitune.artifact.member_paths import why_clashing, why_unsafe
 from aitune.artifact.records import Count, Name, Record, Sha256, Size, Text
 from aitune.exceptions import ArtifactError
 
-FORMAT = "aitune artifact"
+FORMAT: Final = "aitune artifact"
 FORMAT_VERSION = 1
 OLDEST_VERSION = 1
 LARGEST_MANIFEST = 1 << 26

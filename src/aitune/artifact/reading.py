@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -172,61 +173,58 @@ class Artifact:
             ) from error
 
     def _extract(self, files: Sequence[FileRecord], folder: Path) -> None:
-        targets = {file.path: folder.joinpath(*file.path.split("/")) for file in files}
-        for target in targets.values():
+        whole: list[_Placement] = []
+        ranges: list[_Placement] = []
+        for file in files:
+            target = folder.joinpath(*file.path.split("/"))
             target.parent.mkdir(parents=True, exist_ok=True)
-        whole: dict[str, Path] = {}
-        for file in files:
-            if self._is_one_member(file):
-                whole.setdefault(file.parts[0].member, targets[file.path])
-        scratch = folder / _SCRATCH
-        copies = dict(whole)
-        for part in (part for file in files for part in file.parts):
-            copies.setdefault(part.member, scratch / part.member)
-        if len(copies) > len(whole):
-            scratch.mkdir()
-        self._copy_members(copies)
-        for file in files:
-            if whole.get(file.parts[0].member if file.parts else "") != targets[file.path]:
-                _assemble(file.parts, copies, targets[file.path])
-        for member in set(copies) - set(whole):
-            copies[member].unlink()
-        if len(copies) > len(whole):
-            scratch.rmdir()
+            target.touch(exist_ok=False)
+            position = 0
+            for part in file.parts:
+                (whole if self._is_whole(part) else ranges).append(_Placement(part, target, position))
+                position += part.size
+        self._place_members(whole)
+        if ranges:
+            self._place_ranges(ranges, folder / _SCRATCH)
 
-    def _is_one_member(self, file: FileRecord) -> bool:
-        if len(file.parts) != 1:
-            return False
-        part = file.parts[0]
+    def _is_whole(self, part: PartRecord) -> bool:
         return part.offset == 0 and part.size == self._entries[MEMBER_PREFIX + part.member].entry.size
 
-    def _copy_members(self, copies: dict[str, Path]) -> None:
-        """Copy members to files of their own; the copies are hashed, not the originals, while the next one is made."""
+    def _place_members(self, placements: Sequence[_Placement]) -> None:
         with ThreadPoolExecutor(_THREADS) as pool:
-            hashes = {member: pool.submit(self._copy_member, member, target) for member, target in copies.items()}
-            for member, found in hashes.items():
-                self._require_hash(member, found.result())
-                self._verified.add(member)
+            for placement, found in zip(placements, pool.map(self._place_member, placements), strict=True):
+                self._require_hash(placement.part.member, found)
+                self._verified.add(placement.part.member)
 
-    def _copy_member(self, sha256: str, target: Path) -> str:
-        placed = self._entries[MEMBER_PREFIX + sha256]
-        out = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-        try:
-            return copy_range(self._file, placed.data_offset, placed.entry.size, out)
-        finally:
-            os.close(out)
+    def _place_member(self, placement: _Placement) -> str:
+        placed = self._entries[MEMBER_PREFIX + placement.part.member]
+        with placement.target.open("r+b", buffering=0) as out:
+            out.seek(placement.position)
+            return copy_range(self._file, placed.data_offset, placed.entry.size, out.fileno())
+
+    def _place_ranges(self, placements: Sequence[_Placement], scratch: Path) -> None:
+        """Write ranges of members, from copies that were checked."""
+        scratch.mkdir()
+        sizes = {p.part.member: self._entries[MEMBER_PREFIX + p.part.member].entry.size for p in placements}
+        copies = {member: scratch / member for member in sizes}
+        for copy in copies.values():
+            copy.touch(exist_ok=False)
+        wholes = [PartRecord(member=member, offset=0, size=size) for member, size in sizes.items()]
+        self._place_members([_Placement(part, copies[part.member], 0) for part in wholes])
+        for placement in placements:
+            with copies[placement.part.member].open("rb") as source, placement.target.open("r+b", buffering=0) as out:
+                out.seek(placement.position)
+                copy_range(source.fileno(), placement.part.offset, placement.part.size, out.fileno())
+        for copy in copies.values():
+            copy.unlink()
+        scratch.rmdir()
 
 
-def _assemble(parts: Sequence[PartRecord], copies: dict[str, Path], target: Path) -> None:
-    with target.open("xb") as out:
-        for part in parts:
-            with copies[part.member].open("rb") as source:
-                source.seek(part.offset)
-                left = part.size
-                while left:
-                    chunk = source.read(min(left, 1 << 20))
-                    out.write(chunk)
-                    left -= len(chunk)
+@dataclass(frozen=True)
+class _Placement:
+    part: PartRecord
+    target: Path
+    position: int
 
 
 def _open(path: Path) -> int:

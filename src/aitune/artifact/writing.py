@@ -23,6 +23,9 @@ SEAL_NAME = "seal.json"
 MEMBER_PREFIX = "members/"
 _CHUNK = 1 << 20
 
+LARGEST_MEMBER = 16 << 20
+"""Larger files are stored as several members, so that they are checked by several threads."""
+
 
 @dataclass(frozen=True)
 class Range:
@@ -69,7 +72,11 @@ class ArtifactWriter:
         Raises:
             ArtifactError: It cannot be read, or the path cannot be stored.
         """
-        return FileRecord(path=_checked(path), parts=self._parts([self.add_member(source)]))
+        with _readable(source):
+            size = source.stat().st_size
+        pieces = [Range(offset, min(LARGEST_MEMBER, size - offset)) for offset in range(0, size, LARGEST_MEMBER)]
+        members = [self.add_member(source, [piece]) for piece in pieces or [Range(0, 0)]]
+        return FileRecord(path=_checked(path), parts=self._parts(members))
 
     def add_bytes(self, content: bytes, path: str) -> FileRecord:
         """Add bytes as a file; see :meth:`add_file`."""

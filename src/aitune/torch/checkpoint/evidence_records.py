@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from aitune.artifact.evidence import CandidateRecord, ComparisonRecord, EvidenceRecord, MeasurementRecord
 from aitune.torch.task.outcome import CandidateOutcome, GraphReport
@@ -49,7 +50,7 @@ def _candidate(outcome: CandidateOutcome) -> CandidateRecord:
         passed=None if agreement is None else agreement.passed,
         compared_calls=0 if agreement is None else len(agreement.calls),
         relative_error=None if error is None or not math.isfinite(error) else error,
-        allowed=None if agreement is None else max((output.allowed for output in agreement.outputs), default=None),
+        allowed=None if agreement is None else _largest([output.allowed for output in agreement.outputs]),
         measurements=tuple(
             MeasurementRecord(
                 batch_size=measured.batch_size,
@@ -60,6 +61,10 @@ def _candidate(outcome: CandidateOutcome) -> CandidateRecord:
             for measured in outcome.measurements
         ),
     )
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None and math.isfinite(value)), default=None)
 
 
 def _finite(value: float) -> float:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -162,4 +163,5 @@ def _hash(tensor: torch.Tensor) -> str | None:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         return None
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    return hashlib.sha256(plain.view(torch.uint8).numpy() if plain.numel() else b"").hexdigest()
+    content: Any = plain.view(torch.uint8).numpy() if plain.numel() else b""
+    return hashlib.sha256(content).hexdigest()
