@@ -30,7 +30,6 @@ class FakeBackend(Backend):
     needs_original_module: ClassVar[bool] = True
     recovery: ClassVar[Literal["artifact", "compile", "module"]] = "module"
     follows_weights = True
-    notes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
