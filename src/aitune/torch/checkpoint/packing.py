@@ -32,6 +32,7 @@ from aitune.torch.checkpoint.module_weights import describe_tensors, save_weight
 from aitune.torch.checkpoint.places import FoundModule, find_wrapped, format_place
 from aitune.torch.checkpoint.plain_state import artifact_paths_in, state_to_plain
 from aitune.torch.checkpoint.requirements import describe_environment, requirements_of, runs_native_code
+from aitune.torch.checkpoint.shared_weights import SharedWeights
 from aitune.torch.module.plain_data import graph_spec_to_dict
 from aitune.torch.module.servable import TunedGraph
 from aitune.torch.module.tuned_module import TunedModule
@@ -103,17 +104,23 @@ def tuned_modules_in(root: Any) -> list[FoundModule]:
 def _pack_module(found: FoundModule, writer: ArtifactWriter, scratch: Path, options: PackingOptions) -> ModuleRecord:
     wrapper = found.wrapper
     tuned: TunedModule = wrapper.module
-    weights: FileRecord | None = None
-    if options.include_original_weights:
-        scratch.mkdir(parents=True)
-        weights_file = save_weights(wrapper.original, scratch)
-        weights = writer.add_file(weights_file, weights_file.name)
+    store = _Store(writer, SharedWeights(wrapper.original))
     try:
-        graphs = tuple(_pack_graph(graph, writer, options) for graph in tuned.graphs)
+        packed = [_pack_graph(graph, store) for graph in tuned.graphs]
+        # After all of those that serve: what is stored first is stored in one piece, and loads fastest.
+        graphs = tuple(
+            _with_alternatives(record, graph, store, options.keep_alternatives)
+            for record, graph in zip(packed, tuned.graphs, strict=True)
+        )
     except ArtifactError as error:
         raise ArtifactError(
             f"{wrapper.name} at {format_place(found.place)} cannot be saved: {error.message}"
         ) from error
+    weights: FileRecord | None = None
+    if options.include_original_weights:
+        scratch.mkdir(parents=True)
+        weights_file = save_weights(wrapper.original, scratch)
+        weights = store.add_file(weights_file, weights_file.name)
     holds_weights = any(backend.holds_weights for graph in graphs for backend in graph.backends)
     return ModuleRecord(
         name=wrapper.name,
@@ -125,18 +132,34 @@ def _pack_module(found: FoundModule, writer: ArtifactWriter, scratch: Path, opti
     )
 
 
-def _pack_graph(graph: TunedGraph, writer: ArtifactWriter, options: PackingOptions) -> TunedGraphRecord:
+@dataclass(frozen=True)
+class _Store:
+    writer: ArtifactWriter
+    weights: SharedWeights
+
+    def add_file(self, source: Path, path: str) -> FileRecord:
+        return self.weights.add_file(self.writer, source, path)
+
+
+def _pack_graph(graph: TunedGraph, store: _Store) -> TunedGraphRecord:
     record = _graph_record(graph_spec_to_dict(graph.spec))
-    report: GraphReport | None = getattr(graph.backend, "tuning_report", None)
     backend: Any = graph.backend
-    builds = [_pack_backend(_Build.of_backend(backend), record, writer)]
-    for outcome in alternatives_of(report, options.keep_alternatives) if report is not None else ():
-        build = _Build(outcome.backend, outcome.key, outcome.description, outcome.state or {})
-        if all(path.path.exists() for path in artifact_paths_in(build.state)):
-            builds.append(_pack_backend(build, record, writer))
+    report: GraphReport | None = getattr(backend, "tuning_report", None)
     return TunedGraphRecord(
-        graph=record, backends=tuple(builds), evidence=None if report is None else evidence_of(report)
+        graph=record,
+        backends=(_pack_backend(_Build.of_backend(backend), record, store),),
+        evidence=None if report is None else evidence_of(report),
     )
+
+
+def _with_alternatives(record: TunedGraphRecord, graph: TunedGraph, store: _Store, number: int) -> TunedGraphRecord:
+    report: GraphReport | None = getattr(graph.backend, "tuning_report", None)
+    outcomes = [] if report is None else alternatives_of(report, number)
+    builds = [_Build(each.backend, each.key, each.description, each.state or {}) for each in outcomes]
+    # A build may be gone with the run that made it; then it is no alternative any more.
+    there = [build for build in builds if all(path.path.exists() for path in artifact_paths_in(build.state))]
+    more = tuple(_pack_backend(build, record.graph, store) for build in there)
+    return msgspec.structs.replace(record, backends=record.backends + more)
 
 
 @dataclass(frozen=True)
@@ -151,7 +174,7 @@ class _Build:
         return cls(backend.name, backend.key(), backend.describe(), backend.to_dict())
 
 
-def _pack_backend(build: _Build, graph: GraphRecord, writer: ArtifactWriter) -> BackendRecord:
+def _pack_backend(build: _Build, graph: GraphRecord, store: _Store) -> BackendRecord:
     backend_class = _class_of(build.name)
     own_graph = _graph_record(build.state["graph_spec"]) if "graph_spec" in build.state else graph
     native_code = runs_native_code(build.name, backend_class)
@@ -162,7 +185,7 @@ def _pack_backend(build: _Build, graph: GraphRecord, writer: ArtifactWriter) -> 
         description=build.description,
         state=state_to_plain({name: value for name, value in build.state.items() if name != "graph_spec"}),
         graph=None if own_graph == graph else own_graph,
-        files=tuple(_pack_files(build.state, writer)),
+        files=tuple(_pack_files(build.state, store)),
         native_code=native_code,
         needs_module=backend_class.needs_original_module,
         holds_weights=backend_class.recovery == "artifact",
@@ -188,7 +211,7 @@ def _graph_record(plain: Mapping[str, Any]) -> GraphRecord:
         raise ArtifactError(f"graph {plain.get('name')!r} has no stored form: {error}") from error
 
 
-def _pack_files(state: Mapping[str, Any], writer: ArtifactWriter) -> list[FileRecord]:
+def _pack_files(state: Mapping[str, Any], store: _Store) -> list[FileRecord]:
     files: dict[str, FileRecord] = {}
     for artifact in artifact_paths_in(state):
         found = _files_below(artifact.path, artifact.relative_path.as_posix())
@@ -197,7 +220,7 @@ def _pack_files(state: Mapping[str, Any], writer: ArtifactWriter) -> list[FileRe
                 f"{artifact.path}, which belongs to the build, is empty: was the cache cleared? tune again"
             )
         for source, path in found:
-            files[path] = writer.add_file(source, path)
+            files[path] = store.add_file(source, path)
     return list(files.values())
 
 
