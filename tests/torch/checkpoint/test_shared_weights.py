@@ -57,7 +57,7 @@ PIECES = st.lists(st.sampled_from(["first", "second", "noise", "byte", "half"]),
 
 
 @given(st.lists(PIECES, min_size=1, max_size=3), st.sampled_from([100_000, 300_000, 16 << 20]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_files_come_back_whatever_they_share(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], largest: int
 ) -> None:
