@@ -9,6 +9,7 @@
     │   └── BackendUnavailableError ... that a given backend needs
     ├── BackendError                one backend failed on one graph
     │   ├── ExportError             torch.export (or another exporter) refused the module
+    │   │   └── ControlFlowError    ... because what it does depends on values or sizes
     │   ├── BuildError              the backend's compiler or converter failed
     │   ├── BackendStateError       a backend was used out of order
     │   └── InferenceError          a built backend failed while it ran
@@ -85,6 +86,10 @@ class BackendError(AITuneError):
 
 class ExportError(BackendError):
     """An exporter refused the module."""
+
+
+class ControlFlowError(ExportError):
+    """What the module does depends on values or sizes of its inputs; a trace would keep what one run did."""
 
 
 class BuildError(BackendError):

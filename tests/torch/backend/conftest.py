@@ -44,6 +44,15 @@ class Branch(nn.Module):
         return x * 2 if x.sum() > 0 else -x
 
 
+class Unexportable(nn.Module):
+    """Does what any trace can follow, but not while torch.export watches."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            raise RuntimeError("not for exporters")
+        return x * 2
+
+
 class Unused(nn.Module):
     """Does not use its first and third input."""
 
@@ -65,6 +74,11 @@ class Odd(nn.Module):
 @pytest.fixture
 def branch() -> nn.Module:
     return Branch()
+
+
+@pytest.fixture
+def unexportable() -> nn.Module:
+    return Unexportable()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from aitune.exceptions import AITuneUserInputError, BackendError, BuildError, InferenceError
+from aitune.exceptions import AITuneUserInputError, BackendError, BuildError, ControlFlowError, InferenceError
 from aitune.testing.backend_conformance import BackendConformance
 from aitune.testing.graphs import call, record_graph
 from aitune.testing.tiny_models import CallCounter, InputChanger, TinyMLP, seeded, tiny_encoder, tiny_encoder_call
@@ -41,13 +41,19 @@ def test_module_that_changes_inputs_or_buffers_is_refused_and_not_changed(
     assert counter.calls == 2  # the recorded runs, none of the build's
 
 
-def test_module_that_torch_export_refuses_is_traced_and_says_so(build: Any, branch: torch.nn.Module) -> None:
+def test_module_that_torch_export_refuses_is_traced_and_says_so(build: Any, unexportable: torch.nn.Module) -> None:
     x = torch.rand(2, 3)
-    backend = build(ONNXRuntimeBackend(), branch, [call(x)])
+    backend = build(ONNXRuntimeBackend(), unexportable, [call(x)])
     assert torch.equal(backend.infer(x), x * 2)
     assert "tracing" in backend.notes[0]
     with pytest.raises(BackendError, match=r"torch\.export refused"):
-        build(ONNXRuntimeBackend(ONNXRuntimeBackendConfig(use_dynamo=True)), branch, [call(x)])
+        build(ONNXRuntimeBackend(ONNXRuntimeBackendConfig(use_dynamo=True)), unexportable, [call(x)])
+
+
+def test_a_branch_on_values_is_refused_and_not_traced(build: Any, branch: torch.nn.Module) -> None:
+    with pytest.raises(BackendError, match=r"torch\.export refused") as caught:
+        build(ONNXRuntimeBackend(), branch, [call(torch.rand(2, 3))])
+    assert isinstance(caught.value.__cause__, ControlFlowError)
 
 
 @pytest.mark.parametrize("settings", [ONNXRuntimeBackendConfig(), TRACED], ids=["export", "trace"])

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from aitune.exceptions import AITuneUserInputError, BuildError
+from aitune.exceptions import AITuneUserInputError, BuildError, ControlFlowError, InferenceError
 from aitune.testing.backend_conformance import BackendConformance
 from aitune.testing.graphs import call, record_graph
 from aitune.testing.tiny_models import CallCounter, InputChanger, TinyMLP, seeded
@@ -67,11 +67,28 @@ def test_odd_outputs(build: Any, odd: torch.nn.Module, conversion: Conversion) -
         answer[2].add_(1)
 
 
-def test_module_that_torch_export_refuses_is_converted_from_the_module(build: Any, branch: torch.nn.Module) -> None:
+def test_module_that_torch_export_refuses_is_converted_from_the_module(
+    build: Any, unexportable: torch.nn.Module
+) -> None:
     x = torch.rand(2, 3)
-    backend = build(OpenVINOBackend(), branch, [call(x)])
+    backend = build(OpenVINOBackend(), unexportable, [call(x)])
     assert torch.equal(backend.infer(x), x * 2)
     assert backend.notes == ("converted from the module, by tracing one run",)
+
+
+def test_a_branch_on_values_is_refused_and_not_traced(build: Any, branch: torch.nn.Module) -> None:
+    with pytest.raises(BuildError, match=r"torch\.export refused") as caught:
+        build(OpenVINOBackend(), branch, [call(torch.rand(2, 3))])
+    assert isinstance(caught.value.__cause__, ControlFlowError)
+
+
+def test_values_that_int32_cannot_hold_are_left_to_the_original(build: Any, unused: torch.nn.Module) -> None:
+    large = torch.tensor([2**31])
+    small = torch.tensor([2**31 - 1])
+    backend = build(OpenVINOBackend(), unused, [call(small, small, small, small)])
+    with pytest.raises(InferenceError, match="2147483648"):
+        backend.infer(large, large, large, large)
+    assert backend.infer(small, small, small, small)[1].item() == 2**31 - 1
 
 
 def test_float64_is_refused_before_a_build() -> None:

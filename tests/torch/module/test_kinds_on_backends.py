@@ -35,11 +35,7 @@ COMPILED_KINDS = [
     "one object for two arguments", "not contiguous", "lazily negated", "an int", "changes its input",
     "branches on sizes", "lengths equal by chance", "a dataclass", "random",
 ]  # fmt: skip
-KNOWN_TO_BE_WRONG = {
-    (ONNXRuntimeBackend, "branches on values"): "tracing keeps the branch that torch.export refused",
-    (OpenVINOBackend, "branches on values"): "its converter keeps the branch that torch.export refused",
-    (OpenVINOBackend, "int64"): "it computes int64 as int32",
-}
+KNOWN_TO_BE_WRONG: dict[tuple[type[Backend], str], str] = {}
 
 
 def case(backend: type[Backend], name: str, *marks: pytest.MarkDecorator) -> Any:
@@ -157,7 +153,6 @@ def test_the_answer_is_eagers_or_the_backend_is_refused(
         assert sum(wrapped.stats().served.values()) == sum(before.served.values()) + 1
 
 
-@pytest.mark.xfail(strict=True, reason="OpenVINO's converter sets level and filters of the root logger when it fails")
 def test_a_refusal_leaves_the_root_logger_alone() -> None:
     pytest.importorskip("openvino")
     root = logging.getLogger()

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from aitune.exceptions import BuildError, ExportError
+from aitune.exceptions import BuildError, ControlFlowError, ExportError
 from aitune.torch.backend.export_sizes import SymbolGroups, choose_example, coincident_symbols
 from aitune.torch.backend.flat_module import FlatModule
 from aitune.torch.backend.untouched import untouched
@@ -139,7 +139,7 @@ def export_graph(
             result = error
         shared.put(key, module, result)
     if isinstance(result, ExportError):
-        raise ExportError(result.message, backend=result.backend, graph=result.graph) from result
+        raise type(result)(result.message, backend=result.backend, graph=result.graph) from result
     return result
 
 
@@ -264,10 +264,28 @@ def _torch_export(
     except ExportError:
         raise
     except Exception as error:
-        raise ExportError(
+        kind = ControlFlowError if _depends_on_values_or_sizes(error) else ExportError
+        raise kind(
             f"torch.export refused the module: {type(error).__name__}: {_shortened(str(error), dimensions)}",
             graph=graph_spec.name,
         ) from error
+
+
+_CONTROL_FLOW_ERRORS = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException")
+_CONTROL_FLOW_WORDS = ("data-dependent", "Constraints violated", ".numpy() is not supported", ".tolist()", ".item()")
+
+
+def _depends_on_values_or_sizes(error: BaseException) -> bool:
+    """Read off what torch.export raised whether it met a branch on values or sizes, or a value taken out of a tensor.
+
+    Its errors have no common class for that, and some say it in words alone.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        if type(link).__name__ in _CONTROL_FLOW_ERRORS or any(words in str(link) for words in _CONTROL_FLOW_WORDS):
+            return True
+        link = link.__cause__ or link.__context__
+    return False
 
 
 def _shortened(message: str, dimensions: Mapping[str, Any]) -> str:
@@ -312,14 +330,14 @@ def _require_dynamic(
             low, high = (axis.size * bound for bound in bounds[axis.symbol.name])
             expression = _expression(size)
             if isinstance(expression, int):
-                raise ExportError(
+                raise ControlFlowError(
                     f"axis {number} of {spec} varies, but torch.export fixed it to {expression}; the module only "
                     f"works with that size, or computes with it as a number",
                     graph=graph_spec.name,
                 )
             found = program.range_constraints.get(expression)
             if found is not None and (found.lower > low or found.upper < high):
-                raise ExportError(
+                raise ControlFlowError(
                     f"axis {number} of {spec} goes from {low} to {high}, but torch.export allows only "
                     f"{found.lower} to {found.upper}",
                     graph=graph_spec.name,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from aitune.exceptions import BackendError, BuildError
+from aitune.exceptions import BackendError, BuildError, ControlFlowError
 from aitune.torch.backend.artifact_backend import ArtifactBackend
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import Backend
@@ -131,6 +131,10 @@ class ONNXRuntimeBackend(ArtifactBackend):
                 self._artifact = ArtifactPath.from_existing(folder, cache_dir)
                 self._verify(calls.inputs, calls.outputs)
                 return
+            except ControlFlowError as error:
+                # Tracing would succeed, and keep the branch that its one run took.
+                failures.append(error)
+                break
             except BackendError as error:
                 failures.append(error)
         raise BuildError(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from aitune.exceptions import BackendError, BuildError, ExportError
+from aitune.exceptions import BackendError, BuildError, ControlFlowError, ExportError, InferenceError
 from aitune.torch.backend.artifact_backend import ArtifactBackend
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import Backend
@@ -127,6 +127,10 @@ class OpenVINOBackend(ArtifactBackend):
                 self._artifact = ArtifactPath.from_existing(folder, cache_dir)
                 self._verify(calls.inputs, calls.outputs)
                 return
+            except ControlFlowError as error:
+                # Tracing would succeed, and keep the branch that its one run took.
+                failures.append(error)
+                break
             except BackendError as error:
                 failures.append(error)
             finally:
@@ -178,7 +182,7 @@ class OpenVINOBackend(ArtifactBackend):
         except IndexError:
             request = self._compiled.create_infer_request()
         # The request reads this memory while it runs; these references keep it alive until it is done.
-        arrays = [tensors[position].detach().contiguous().numpy() for position in self._inputs]
+        arrays = [_as_int32_fits(tensors[position]).contiguous().numpy() for position in self._inputs]
         for number, array in enumerate(arrays):
             request.set_input_tensor(number, self._tensor_type(array, shared_memory=True))
         request.infer()
@@ -190,6 +194,20 @@ class OpenVINOBackend(ArtifactBackend):
         return self.graph_spec.make_output(outputs)
 
 
+def _as_int32_fits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor when OpenVINO, which computes int64 as int32, can hold its values."""
+    tensor = tensor.detach()
+    if tensor.dtype is torch.int64 and tensor.numel():
+        low, high = torch.aminmax(tensor)
+        if int(low) < _INT32.min or int(high) > _INT32.max:
+            raise InferenceError(
+                f"an int64 input holds values from {int(low)} to {int(high)}; OpenVINO computes in int32, so such a "
+                f"call has to run on the original module"
+            )
+    return tensor
+
+
+_INT32 = torch.iinfo(torch.int32)
 _SOURCES = {"export": "exported program", "onnx": "ONNX model", "module": "module, by tracing one run"}
 
 

@@ -13,13 +13,18 @@ _TALKATIVE = "torch.onnx._internal.exporter._registration"
 
 @contextmanager
 def quiet_converters() -> Iterator[None]:
-    """Hold back warnings and one logger's notes inside the block; errors still raise. Levels are put back after it."""
-    logger = logging.getLogger(_TALKATIVE)
-    level = logger.level
+    """Hold back warnings and one logger's notes inside the block; errors still raise.
+
+    Levels and filters are put back after it, the root logger's too: OpenVINO changes them when a conversion fails.
+    """
+    talkative, root = logging.getLogger(_TALKATIVE), logging.getLogger()
+    before = [(logger, logger.level, list(logger.filters)) for logger in (talkative, root)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logger.setLevel(logging.ERROR)
+        talkative.setLevel(logging.ERROR)
         try:
             yield
         finally:
-            logger.setLevel(level)
+            for logger, level, filters in before:
+                logger.setLevel(level)
+                logger.filters[:] = filters
