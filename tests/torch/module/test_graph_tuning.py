@@ -6,7 +6,7 @@ import torch
 from serving_fakes import FakeTuner, call, record
 
 from aitune.exceptions import AITuneUserInputError, BuildError
-from aitune.torch.module.graph_tuning import GraphTuning
+from aitune.torch.module.graph_tuning import GraphTuning, check_tuners
 
 
 class Flagged(torch.nn.Module):
@@ -37,6 +37,34 @@ def test_a_strategy_of_a_graph_wins_over_the_one_for_all(graphs: Any, tmp_path: 
     tuning(tmp_path, general, {"graph1": special}).tune(graphs)
     assert [fake.graph_spec.name for fake in general.made] == ["graph0"]
     assert [fake.graph_spec.name for fake in special.made] == ["graph1"]
+
+
+def test_a_strategy_for_a_graph_that_does_not_exist_is_an_error(graphs: Any, tmp_path: Path) -> None:
+    with pytest.raises(AITuneUserInputError, match=r"names grpah1; the recorded graphs are graph0, graph1"):
+        tuning(tmp_path, FakeTuner(), {"grpah1": FakeTuner()}).tune(graphs)
+
+
+def test_more_strategies_than_graphs_are_warned_of(
+    graphs: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tuning(tmp_path, strategies=[FakeTuner(), FakeTuner(), FakeTuner()]).tune(graphs)
+    assert "3 strategies for 2 recorded graphs" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("strategy", "strategies", "part"),
+    [
+        (FakeTuner, None, r"give FakeTuner\(\)"),
+        ("max", None, "'max'"),
+        (None, "max", "'max'"),
+        (None, 3, "3"),
+        (None, [FakeTuner], r"give FakeTuner\(\)"),
+        (None, {"graph0": None}, "None"),
+    ],
+)
+def test_what_is_no_strategy_is_refused(strategy: Any, strategies: Any, part: str) -> None:
+    with pytest.raises(AITuneUserInputError, match=part):
+        check_tuners(strategy, strategies)
 
 
 def test_a_failing_graph_is_left_out_with_a_warning(

@@ -49,6 +49,30 @@ Strategies = Sequence[Tuner] | Mapping[str, Tuner]
 """Strategies by graph: a list in the order of the graphs, or a mapping by graph name."""
 
 
+def check_tuners(strategy: Any, strategies: Any) -> None:
+    """Make sure that what was given as strategies can be used as such.
+
+    Args:
+        strategy: Strategy for all graphs, or ``None``.
+        strategies: Strategies by graph, or ``None``.
+
+    Raises:
+        AITuneUserInputError: Both are given, or one is of another kind.
+    """
+    if strategy is not None and strategies is not None:
+        raise AITuneUserInputError("give strategy= for all graphs or strategies= for each, not both")
+    if strategies is not None and (isinstance(strategies, str) or not isinstance(strategies, Sequence | Mapping)):
+        raise AITuneUserInputError(
+            f"strategies must be a list in the order of the graphs or a mapping by graph name, got {strategies!r}"
+        )
+    listed = list(strategies.values() if isinstance(strategies, Mapping) else strategies or ())
+    for given in [*listed, *([] if strategy is None else [strategy])]:
+        if isinstance(given, type):
+            raise AITuneUserInputError(f"a strategy must be an instance, got a class; give {given.__name__}()")
+        if not callable(getattr(given, "tune", None)) or not callable(getattr(given, "tune_dry_run", None)):
+            raise AITuneUserInputError(f"a strategy must have tune and tune_dry_run, got {given!r}")
+
+
 @dataclass(frozen=True)
 class GraphTuning:
     """How the graphs of one module are to be tuned.
@@ -80,8 +104,10 @@ class GraphTuning:
             The tuned graphs; none after a dry run.
 
         Raises:
+            AITuneUserInputError: A strategy is given for a graph that was not recorded.
             AITuneError: No graph could be tuned; it is the error of the first one.
         """
+        self._check_graphs([graph.spec.name for graph in graphs])
         tuned: list[TunedGraph] = []
         errors: list[AITuneError] = []
         for number, graph in enumerate(graphs):
@@ -96,6 +122,21 @@ class GraphTuning:
         if errors and len(errors) == len(graphs):
             raise errors[0]
         return tuned
+
+    def _check_graphs(self, recorded: Sequence[str]) -> None:
+        if isinstance(self.strategies, Mapping):
+            unknown = [str(name) for name in self.strategies if name not in recorded]
+            if unknown:
+                raise AITuneUserInputError(
+                    f"{self.name}: strategies names {', '.join(unknown)}; the recorded graphs are {', '.join(recorded)}"
+                )
+        elif self.strategies is not None and len(self.strategies) > len(recorded):
+            logger.warning(
+                "%s: %d strategies for %d recorded graphs; the last ones are not used",
+                self.name,
+                len(self.strategies),
+                len(recorded),
+            )
 
     def _tune_one(self, number: int, graph: RecordedGraph, dry_run: bool) -> Any:
         if graph.problem is not None:

@@ -19,7 +19,7 @@ from aitune.torch.dynamic_shapes import DynamicShapes
 from aitune.torch.module.call_statistics import CallStatistics
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.graph_tuning import GraphTuning, Strategies, Tuner
+from aitune.torch.module.graph_tuning import GraphTuning, Strategies, Tuner, check_tuners
 from aitune.torch.module.hook_watch import submodules_with_hooks
 from aitune.torch.module.interception import Interception
 from aitune.torch.module.module_state import ModuleState
@@ -92,8 +92,7 @@ class Module(ModuleProxy):
     ) -> None:
         if name is not None and (not isinstance(name, str) or not name.strip()):
             raise AITuneUserInputError(f"name must be a non-empty string, got {name!r}")
-        if strategy is not None and strategies is not None:
-            raise AITuneUserInputError("give strategy= for all graphs or strategies= for each, not both")
+        check_tuners(strategy, strategies)
         known = hasattr(self, "_interception")
         if not known:
             self._first_init(module, name)
