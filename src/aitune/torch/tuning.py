@@ -18,6 +18,7 @@ from aitune.exceptions import AITuneError, AITuneUserInputError, TuningError
 from aitune.torch.backend.export import shared_exports
 from aitune.torch.config import config
 from aitune.torch.data import DEFAULT_BATCH_SIZES, Batch, iterate_batches
+from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.recording_module import recorded_batch_size
 from aitune.torch.module.registry import module_registry
 from aitune.torch.module.wrapper_module import Module, ModuleState, Tuner
@@ -27,7 +28,6 @@ from aitune.torch.report.log_listener import LogListener
 from aitune.torch.report.tune_report import ModuleReport, TuneReport
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.input_factory import InputFactory
-from aitune.torch.task.module_state import preserved_state
 from aitune.torch.task.outcome import GraphReport
 from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStrategy

@@ -11,6 +11,7 @@ import torch
 
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.locator import format_locator
+from aitune.torch.module.preserved_state import StateChanges, preserved_random_state, preserved_state
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.behaviour import (
@@ -20,7 +21,6 @@ from aitune.torch.task.behaviour import (
     find_shared_input,
 )
 from aitune.torch.task.comparison import Comparison, compare_outputs
-from aitune.torch.task.module_state import StateChanges, preserved_random_state, preserved_state
 from aitune.torch.task.original_run import same_values
 from aitune.torch.task.outcome import Agreement, OutputAgreement, Rejection
 from aitune.torch.task.reference import NUM_REPEATS

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.sample import Sample
-from aitune.torch.task.module_state import preserved_state
 from aitune.torch.task.structure import clone_tensors, tensors_with_locators
 
 # Above this many parameters (4 bytes each: 1 GB) the float64 copy, twice that, is not made.

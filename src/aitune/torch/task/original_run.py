@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.task.comparison import as_real_float64
 from aitune.torch.task.corner_inputs import LabelledCall
-from aitune.torch.task.module_state import preserved_state
 from aitune.torch.task.structure import clone_tensors, tensors_with_locators
 
 

@@ -13,13 +13,13 @@ import torch
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.locator import format_locator
+from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.comparison import Expectation, batch_axis_of, compare_outputs
 from aitune.torch.task.corner_inputs import DEFAULT_MAX_CORNERS, LabelledCall, labelled_calls
 from aitune.torch.task.float64_reference import EagerCall, refine_expectations
 from aitune.torch.task.float64_run import DEFAULT_MAX_FLOAT64_PARAMETERS
 from aitune.torch.task.input_factory import InputFactory
-from aitune.torch.task.module_state import preserved_state
 from aitune.torch.task.original_run import OriginalRun, run_original, same_values
 from aitune.torch.task.reference_call import ReferenceCall, References
 from aitune.torch.task.row_independence import single_rows

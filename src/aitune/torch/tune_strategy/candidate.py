@@ -22,11 +22,11 @@ from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.interception import Interception
+from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.tuned_module import TunedGraph, TunedModule
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.correctness import check
-from aitune.torch.task.module_state import preserved_state
 from aitune.torch.task.outcome import Agreement, CandidateOutcome
 from aitune.torch.task.reference import References
 

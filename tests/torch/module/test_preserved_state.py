@@ -6,7 +6,7 @@ from correctness_models import seeded
 from torch import nn
 
 from aitune.exceptions import AITuneUserInputError
-from aitune.torch.task.module_state import preserved_random_state, preserved_state
+from aitune.torch.module.preserved_state import preserved_random_state, preserved_state
 
 
 class Stateful(nn.Module):
