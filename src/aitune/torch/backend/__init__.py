@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aitune.utils.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from aitune.torch.backend.artifact_path import ArtifactPath
@@ -38,25 +39,17 @@ __all__ = [
     "TorchAOBackendConfig",
 ]
 
-_MODULES = {
-    "artifact_path": ("ArtifactPath",),
-    "backend": ("Backend", "BackendState", "TensorBackend"),
-    "registry": ("BackendEntry", "BackendRegistry", "override_registry"),
-    "torch_eager": ("TorchEagerBackend", "TorchEagerBackendConfig"),
-    "torch_inductor_jit_backend": ("TorchInductorJitBackend", "TorchInductorJitBackendConfig"),
-    "torch_inductor_aot_backend": ("TorchInductorAotBackend", "TorchInductorAotBackendConfig"),
-    "onnx_runtime_backend": ("ONNXRuntimeBackend", "ONNXRuntimeBackendConfig"),
-    "openvino_backend": ("OpenVINOBackend", "OpenVINOBackendConfig"),
-    "torchao_backend": ("TorchAOBackend", "TorchAOBackendConfig"),
-}
-_LOCATIONS = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LOCATIONS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LOCATIONS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, _lazy = lazy_names(
+    __name__,
+    {
+        "artifact_path": ("ArtifactPath",),
+        "backend": ("Backend", "BackendState", "TensorBackend"),
+        "registry": ("BackendEntry", "BackendRegistry", "override_registry"),
+        "torch_eager": ("TorchEagerBackend", "TorchEagerBackendConfig"),
+        "torch_inductor_jit_backend": ("TorchInductorJitBackend", "TorchInductorJitBackendConfig"),
+        "torch_inductor_aot_backend": ("TorchInductorAotBackend", "TorchInductorAotBackendConfig"),
+        "onnx_runtime_backend": ("ONNXRuntimeBackend", "ONNXRuntimeBackendConfig"),
+        "openvino_backend": ("OpenVINOBackend", "OpenVINOBackendConfig"),
+        "torchao_backend": ("TorchAOBackend", "TorchAOBackendConfig"),
+    },
+)

@@ -13,6 +13,7 @@ import torch
 
 from aitune.torch.backend.registry import find_cpp_compiler
 from aitune.units import get_metric
+from aitune.utils.processor import processor_features, processor_name
 
 BACKEND_PACKAGES = (
     "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu", "openvino", "torchao", "tensorrt", "torch-tensorrt",
@@ -95,7 +96,7 @@ def gather_environment() -> Environment:
     return Environment(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
-        processor=_processor_name(),
+        processor=processor_name(),
         processor_features=_processor_features(),
         cores=_usable_cores(),
         threads=torch.get_num_threads(),
@@ -142,24 +143,9 @@ def _file_sizes(folder: Path) -> Iterator[int]:
                 continue
 
 
-def _cpuinfo() -> dict[str, str]:
-    """Return the first processor's lines of ``/proc/cpuinfo``; empty on other systems."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    lines = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
-    return {key.strip(): value.strip() for key, _, value in lines}
-
-
-def _processor_name() -> str:
-    return _cpuinfo().get("model name") or platform.processor() or platform.machine() or "unknown processor"
-
-
 def _processor_features() -> tuple[str, ...]:
-    info = _cpuinfo()
-    flags = set((info.get("flags") or info.get("Features") or "").split())
-    found = tuple(flag for flag in _FEATURE_FLAGS if flag in flags)
+    """Return the abilities that speed depends on, of those that compiled code may rely on."""
+    found = tuple(flag for flag in _FEATURE_FLAGS if flag in processor_features())
     return found or (torch.backends.cpu.get_cpu_capability().lower(),)
 
 
