@@ -15,8 +15,7 @@ demo: setup ## Tune a real sentence encoder on this machine and show the table
 	$(BIN)/python examples/demo.py
 
 test: lint ## Run lint, types, layers and all tests, with coverage
-	$(BIN)/coverage run -m pytest
-	$(BIN)/coverage report
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term --durations=15
 
 test-full: test ## Run all tests, and the whole matrix of models and backends besides
 	$(BIN)/python -m pytest -m full

@@ -12,6 +12,7 @@ from tuning_models import HurryBackend, QuickStrategy, SleepyNet, plain_answer, 
 import aitune.torch as ait
 from aitune.exceptions import AITuneError, AITuneUserInputError
 from aitune.testing.fakes import CollectingListener, FakeBackend, add_offset, constant, swap_first_rows, to_float16
+from aitune.torch.backend import ONNXRuntimeBackend
 from aitune.torch.config import config
 from aitune.torch.module.wrapper_module import ModuleState
 from aitune.torch.report.tune_report import TuneReport
@@ -368,3 +369,78 @@ class TestSettings:
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
+
+
+class TestPartsThatChangeAfterTuning:
+    """Each runs on the original from then on, and is answered as the original would."""
+
+    @staticmethod
+    def parts() -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(4)).eval()
+
+    @staticmethod
+    def tuned(module: torch.nn.Module) -> Any:
+        model = ait.Module(module, "parts")
+        strategy = QuickStrategy([ONNXRuntimeBackend()]).enable_performance_validation(False)
+        report = ait.tune(model, samples(), batch_sizes=[2, 4], strategy=strategy)
+        return model, report
+
+    def test_the_mode_of_a_part(self) -> None:
+        net = self.parts()
+        model, _ = self.tuned(net)
+        x = torch.randn(3, 4)
+        with torch.no_grad():
+            model(x)
+            net[1].train()
+            torch.manual_seed(0)
+            dropped = model(x)
+            torch.manual_seed(0)
+            assert torch.equal(dropped, plain_answer(net, x))
+            net[1].eval()
+            model(x)
+        assert model.stats().served == {"graph0": 2}
+        assert model.stats().fallbacks == {"weights changed": 1}
+
+    def test_the_mode_of_a_part_before_tuning(self) -> None:
+        net = self.parts()
+        net[1].train()
+        model, report = self.tuned(net)
+        assert any("'1' is in training mode" in warning for warning in report.warnings)
+        with torch.no_grad():
+            model(torch.randn(3, 4))
+            assert model.stats().served == {"graph0": 0}
+            model.eval()(torch.randn(3, 4))
+        assert model.stats().served == {"graph0": 1}
+
+    def test_a_hook_that_is_removed(self) -> None:
+        net = self.parts()
+        handle = net[0].register_forward_hook(lambda module, args, output: output * 5)
+        model, _ = self.tuned(net)
+        handle.remove()
+        x = torch.randn(3, 4)
+        with torch.no_grad():
+            assert torch.equal(model(x), plain_answer(net, x))
+        assert model.stats().served == {"graph0": 0}
+
+
+def test_a_branch_on_two_equal_sizes_is_refused() -> None:
+    class Square(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.flip(0) if x.shape[0] == x.shape[1] else x * 3
+
+    model = ait.Module(Square().eval(), "square")
+    strategy = QuickStrategy([ONNXRuntimeBackend()])
+    lengths = (4, 30, 10, 20, 4, 30)
+    report = ait.tune(
+        model, lambda size: [torch.randn(size, n) for n in lengths], batch_sizes=[1, 5], strategy=strategy
+    )
+    assert report.module("square").graphs[0].outcomes[1].status in ("rejected", "failed")
+
+
+def test_a_tensor_as_a_default_argument() -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, scale: torch.Tensor = torch.ones(4)) -> torch.Tensor:  # noqa: B008
+            return x * scale
+
+    with torch.no_grad():
+        assert torch.equal(ait.Module(Scaled().eval(), "scaled")(torch.ones(2, 4)), torch.ones(2, 4))

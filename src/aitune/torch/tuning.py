@@ -187,6 +187,13 @@ class _Run:
                 f"the original: call {module.name}.eval() before inference",
                 module,
             )
+        elif training:
+            named = next(name for name, part in original.named_modules() if part.training)
+            self._warn(
+                f"{module.name}: its part {named!r} is in training mode; it is tuned in eval mode, and calls run on "
+                f"the original until {module.name}.eval() is called",
+                module,
+            )
         for part in training:
             part.training = False
         try:

@@ -110,7 +110,7 @@ def test_changed_weights_are_never_served_stale(caplog: pytest.LogCaptureFixture
         net.linear.weight.add_(1)
     assert torch.equal(wrapped(X), net.linear(X))
     assert wrapped.stats().fallbacks == {"weights changed": 1}
-    assert "linear.weight is no longer the weight it was tuned with; tune again (retune=True)" in caplog.text
+    assert "linear.weight is no longer what it was tuned with; put it back, or tune again (retune=True)" in caplog.text
 
 
 def test_the_same_weights_loaded_again_are_accepted_by_a_refresh() -> None:

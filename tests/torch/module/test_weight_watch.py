@@ -109,13 +109,25 @@ def test_the_change_is_named() -> None:
 
 
 def test_reading_training_and_running_are_no_changes() -> None:
-    model = Model()
+    model = Model().eval()
     watch = WeightWatch(model, 0.0)
     model.train().eval().requires_grad_(False)
     model.to("cpu", torch.float32)
     model.first(torch.ones(1, 3))
     _ = model.state_dict(), [*model.named_parameters()]
     assert watch.changed() is None
+
+
+def test_modes_and_removed_hooks_of_parts_are_changes() -> None:
+    model = Model().eval()
+    handle = model.first.register_forward_hook(lambda *_: None)
+    watch = WeightWatch(model)
+    model.first.train()
+    assert watch.changed() == "the mode of first"
+    model.first.eval()
+    assert watch.changed() is None
+    handle.remove()
+    assert watch.changed() == "a submodule or a hook of one"
 
 
 def test_weights_that_are_swapped_and_put_back_count_while_they_are_swapped() -> None:

@@ -61,7 +61,9 @@ class ForwardSignature:
                 for p in parameters
                 if p.default is inspect.Parameter.empty and p.kind in (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
             ),
-            indirect=not inspect.ismethod(forward) or list(own) != list(parameters),
+            # Names and kinds: defaults may be tensors, which do not compare to one truth.
+            indirect=not inspect.ismethod(forward)
+            or [(p.name, p.kind) for p in own] != [(p.name, p.kind) for p in parameters],
         )
 
     def in_style_of(self, kwargs: Mapping[str, Any]) -> ForwardSignature:

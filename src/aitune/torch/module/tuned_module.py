@@ -213,7 +213,8 @@ class TunedModule:
         who = type(self._interception.module).__name__
         if cause == WEIGHTS:
             return (
-                f"{who}: {self._weights.changed()} is no longer the weight it was tuned with; tune again (retune=True)"
+                f"{who}: {self._weights.changed()} is no longer what it was tuned with; put it back, or tune again "
+                f"(retune=True)"
             )
         if cause == HOOKS:
             return f"{who}: {self._hooks.added()} has a forward hook that it had not when it was tuned"

@@ -15,6 +15,7 @@ import torch
 
 _SAMPLES_PER_TENSOR = 64
 _version = attrgetter("_version")
+_training = attrgetter("training")
 _place = torch.Tensor.data_ptr
 _PLAIN_HOLDERS = (dict, OrderedDict)
 
@@ -26,7 +27,9 @@ class _Weight:
 
 
 class WeightWatch:
-    """Compares parameters, buffers and submodules with what they were: by object, version counter, address and value.
+    """Compares parameters, buffers, submodules, their hooks and their modes with what they were.
+
+    Tensors are compared by object, version counter, address and value.
 
     Objects, counters and addresses are compared at every look; they show assignments, in-place operators,
     ``load_state_dict`` and ``.to``. Writes through ``.data`` show in the values alone: of those some are compared
@@ -50,7 +53,12 @@ class WeightWatch:
         # A part that takes part twice is looked at once.
         parts = list(self._module.modules())
         self._weights = _weights_of(self._module)
-        holders = [holder for part in parts for holder in (part._parameters, part._buffers, part._modules) if holder]
+        holders: list[Any] = [
+            holder for part in parts for holder in (part._parameters, part._buffers, part._modules) if holder
+        ]
+        # Hooks of submodules are compiled in; those of the module itself run around the tuned forward.
+        holders += [hooks for part in parts[1:] for hooks in (part._forward_hooks, part._forward_pre_hooks) if hooks]
+        self._parts = parts[1:]
         self._is_empty = not holders
         self._holders = [holder for holder in holders if type(holder) in _PLAIN_HOLDERS]
         self._members = [dict(holder) for holder in self._holders]
@@ -64,7 +72,7 @@ class WeightWatch:
         self._counted = [weight.tensor for weight in self._weights if not weight.tensor.is_inference()]
         # What moves one parameter of a part (.to, .half) moves them all.
         self._placed = [tensor for part in parts if (tensor := _first_parameter(part)) is not None]
-        self._states = [*map(_version, self._counted), *map(_place, self._placed)]
+        self._states = [*map(_version, self._counted), *map(_place, self._placed), *map(_training, self._parts)]
         self._samples = [] if self._interval is None else [_sample(weight.tensor) for weight in self._weights]
         if self._interval is not None:
             self._due = time.monotonic() + self._interval
@@ -87,7 +95,8 @@ class WeightWatch:
             return (
                 # Equal objects are not compared further; two tensors that differ have no truth, which raises.
                 self._holders == self._members
-                and [*map(_version, self._counted), *map(_place, self._placed)] == self._states
+                and [*map(_version, self._counted), *map(_place, self._placed), *map(_training, self._parts)]
+                == self._states
                 and (not self._apart or all(map(is_, map(getitem, self._apart_holders, self._apart_keys), self._apart)))
             )
         except (RuntimeError, TypeError, KeyError):
@@ -110,10 +119,14 @@ class WeightWatch:
             *((tensor, _version) for tensor in self._counted),
             *((tensor, _place) for tensor in self._placed),
         ]
-        for (tensor, state), before in zip(watched, self._states, strict=True):
+        for (tensor, state), before in zip(watched, self._states, strict=False):
             if state(tensor) != before:
                 return next(weight.name for weight in self._weights if weight.tensor is tensor)
-        return "a submodule"
+        names = {id(part): name for name, part in self._module.named_modules()}
+        for part, training in zip(self._parts, self._states[len(watched) :], strict=True):
+            if part.training != training:
+                return f"the mode of {names.get(id(part), 'a submodule')}"
+        return "a submodule or a hook of one"
 
     def _compare_samples(self) -> None:
         # One thread looks; the others go on with what is known.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import torch
 
 from aitune.torch.module.tensor_spec import Symbol
+
+_MOST_PAIRS = 6
 
 
 def corner_sizes(symbols: Mapping[str, Symbol], recorded: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
@@ -15,7 +18,8 @@ def corner_sizes(symbols: Mapping[str, Symbol], recorded: Sequence[Mapping[str, 
     Batch 1 where it is inside; everything smallest; everything largest; each symbol at its largest and smallest with
     the others as recorded; each symbol at a size inside its range that was never recorded, odd where possible; each at
     its ``opt``. Symbols that agreed in every recorded call (ids and their mask) go together in all of these; at the end
-    they are tried apart, once. Their number grows with the number of symbols, not with its power.
+    they are tried apart, once. Others are made equal, pair by pair, where their ranges meet: a module that branches on
+    that ("as many queries as keys") is exported for sizes that differ.
 
     Args:
         symbols: The symbols of a graph.
@@ -41,6 +45,11 @@ def corner_sizes(symbols: Mapping[str, Symbol], recorded: Sequence[Mapping[str, 
         unseen = _unseen_size(symbols[group[0]], {sizes[group[0]] for sizes in recorded})
         if unseen is not None:
             add(dict.fromkeys(group, unseen))
+    for one, other in itertools.islice(itertools.combinations(groups, 2), _MOST_PAIRS):
+        low = max(symbols[one[0]].min, symbols[other[0]].min)
+        high = min(symbols[one[0]].max, symbols[other[0]].max)
+        if low <= high:
+            add(dict.fromkeys((*one, *other), (low + high + 1) // 2))
     for group in groups:
         opt = symbols[group[0]].opt
         if opt is not None:
