@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full lint format bench clean
+.PHONY: help setup demo test test-full coverage lint format bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -14,8 +14,11 @@ setup: ## Make .venv, or bring it up to date
 demo: setup ## Tune a real sentence encoder on this machine and show the table
 	$(BIN)/python examples/demo.py
 
-test: lint ## Run lint, types, layers and all tests, with coverage
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term --durations=15
+test: lint ## Run lint, types, layers and all tests, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10
+
+coverage: setup ## Run the tests that need no compiler, one after the other, and show what they cover
+	$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term
 
 test-full: test ## Run all tests, and the whole matrix of models and backends besides
 	$(BIN)/python -m pytest -m full

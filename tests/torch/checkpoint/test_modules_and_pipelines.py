@@ -222,8 +222,8 @@ def test_signed_files(onnx_encoder: StoredEncoder, tmp_path: Path) -> None:
 def test_any_place_of_fsspec(onnx_encoder: StoredEncoder, tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     tuned = onnx_encoder.tuned(tmp_path / "builds")
-    ait.save(tuned, "memory://models/encoder.ait")
-    loaded = ait.load(None, "memory://models/encoder.ait")
+    ait.save(tuned, "memory://pipelines/encoder.ait")
+    loaded = ait.load(None, "memory://pipelines/encoder.ait")
     assert torch.equal(answers(loaded, CALLS)[0]["hidden"], answers(tuned, CALLS)[0]["hidden"])
     storage = ait.LocalTorchStorage(tmp_path)
     ait.save(tuned, "below.ait", storage)
