@@ -157,6 +157,9 @@ class TuneStrategy(ABC):
             self._announce(name, graph_spec)
             with preserved_state(module), torch.no_grad():
                 self._pre_tune(module, name, graph_spec, data, device, cache_dir)
+                if self._references is None and self._correctness_check_enabled:
+                    # A subclass has its own preparations; the proof is not among what it may leave out.
+                    self._prepare_references(module, name, graph_spec, data)
                 backend = self._tune(module, name, graph_spec, data, device, cache_dir)
                 self._post_tune(backend, name, graph_spec, data)
             if not backend.is_active:
@@ -248,6 +251,11 @@ class TuneStrategy(ABC):
         cache_dir: Path,
     ) -> None:
         """Prepare the run: the reference outputs that candidates are compared with."""
+        self._prepare_references(module, name, graph_spec, data)
+
+    def _prepare_references(
+        self, module: torch.nn.Module, name: str, graph_spec: GraphSpec, data: list[Sample]
+    ) -> None:
         if not self._correctness_check_enabled:
             self._warn(name, graph_spec, "the correctness check is off: nothing proves that the answers are right")
             return
