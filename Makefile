@@ -1,6 +1,8 @@
 # Every target sets up .venv first: see scripts/set_up.py. PYTHON= chooses the interpreter it is made with.
 PYTHON ?= python3
 BIN := .venv/bin
+# Loads every backend into one process, and has ended a worker of pytest-xdist without a word.
+ALONE := tests/torch/checkpoint/test_round_trip.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full coverage lint format bench clean
@@ -15,7 +17,8 @@ demo: setup ## Tune a real sentence encoder on this machine and show the table
 	$(BIN)/python examples/demo.py
 
 test: lint ## Run lint, types, layers and all tests, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10
+	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(ALONE:%=--ignore=%)
 
 coverage: setup ## Run the tests that need no compiler, one after the other, and show what they cover
 	$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term

@@ -9,7 +9,7 @@ import torch
 from aitune.exceptions import AITuneUserInputError, ArtifactError, BuildError
 from aitune.testing.backend_conformance import BackendConformance
 from aitune.testing.graphs import call, record_graph
-from aitune.testing.tiny_models import TinyMLP, seeded
+from aitune.testing.tiny_models import seeded
 from aitune.torch.backend.torchao_backend import TorchAOBackend, TorchAOBackendConfig
 
 pytest.importorskip("torchao")
@@ -75,8 +75,6 @@ def test_a_filter_chooses_the_layers_and_cannot_be_stored(build: Any) -> None:
         backend.to_dict()
     with pytest.raises(BuildError, match="quantised no layer"):
         build(TorchAOBackend(TorchAOBackendConfig(filter_fn=lambda module, name: False)), wide(), CALLS)
-    with pytest.raises(BuildError, match="quantised no layer"):
-        build(TorchAOBackend(), seeded(TinyMLP), [call(torch.rand(2, 8))])
 
 
 def test_what_cannot_run_is_refused_before_a_build() -> None:
