@@ -1,8 +1,8 @@
 # Every target sets up .venv first: see scripts/set_up.py. PYTHON= chooses the interpreter it is made with.
 PYTHON ?= python3
 BIN := .venv/bin
-# Loads every backend into one process, and has ended a worker of pytest-xdist without a word.
-ALONE := tests/torch/checkpoint/test_round_trip.py
+# These load every backend into one process; after the others they have ended a worker of pytest-xdist without a word.
+ALONE := tests/torch/checkpoint
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full coverage lint format bench clean
