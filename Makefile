@@ -1,8 +1,8 @@
 # Every target sets up .venv first: see scripts/set_up.py. PYTHON= chooses the interpreter it is made with.
 PYTHON ?= python3
 BIN := .venv/bin
-# These load every backend into one process; after the others they have ended a worker of pytest-xdist without a word.
-ALONE := tests/torch/checkpoint
+# These start many processes; after the others they have ended a worker of pytest-xdist without a word.
+ALONE := tests/torch/checkpoint tests/artifact
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full coverage lint format bench clean
