@@ -39,7 +39,7 @@ __all__ = [
     "TorchAOBackendConfig",
 ]
 
-__getattr__, __dir__, _lazy = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "artifact_path": ("ArtifactPath",),

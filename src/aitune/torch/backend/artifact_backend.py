@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from aitune.exceptions import ArtifactError, BackendError, BackendStateError, BuildError, InferenceError
+from aitune.exceptions import (
+    ArtifactError,
+    BackendError,
+    BackendStateError,
+    BuildError,
+    ControlFlowError,
+    InferenceError,
+)
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import TensorBackend
 from aitune.torch.backend.backend_config import BackendConfig
-from aitune.torch.backend.fingerprint import backend_key, library_versions
-from aitune.torch.backend.stored_state import StoredState
+from aitune.torch.backend.fingerprint import backend_key
+from aitune.torch.backend.stored_state import StoredState, stored_form
+from aitune.torch.backend.verification_calls import VerificationCalls
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.locator import format_locator
-from aitune.torch.module.plain_data import graph_spec_to_dict
 
 ArtifactBackendT = TypeVar("ArtifactBackendT", bound="ArtifactBackend")
 
@@ -49,8 +56,7 @@ class ArtifactBackend(TensorBackend):
 
     def describe(self) -> str:
         """Return the name, and the settings that differ from their defaults."""
-        settings = self.config.describe()
-        return f"{self.name}({settings})" if settings else self.name
+        return self.config.describe_backend(self.name)
 
     @property
     def artifact(self) -> ArtifactPath:
@@ -81,13 +87,9 @@ class ArtifactBackend(TensorBackend):
     def to_dict(self) -> dict[str, Any]:
         """Return configuration, graph and files."""
         return {
-            "backend": self.name,
-            "config": self.config.to_dict(),
-            "graph_spec": graph_spec_to_dict(self.graph_spec),
-            "device": str(self.device),
+            **stored_form(self, self.config, self.version_packages),
             "equal_symbols": [list(group) for group in self.equal_symbols],
             "notes": list(self.notes),
-            "versions": library_versions(self.version_packages),
             "artifact": self.artifact,
         }
 
@@ -115,6 +117,34 @@ class ArtifactBackend(TensorBackend):
     @abstractmethod
     def _deactivate(self) -> None:
         """Free what ``_activate`` loaded."""
+
+    def _build_first_way_that_works(self, ways: Iterable[Callable[[], None]], calls: VerificationCalls) -> None:
+        """Try ways to build until one can be run; each writes its files and sets the artifact.
+
+        Args:
+            ways: The ways, in order of preference.
+            calls: What the build is run with, to see whether it works.
+
+        Raises:
+            BuildError: None works; the message has the reason of each that was tried.
+        """
+        failures: list[BackendError] = []
+        for way in ways:
+            try:
+                way()
+                self._verify(calls.inputs, calls.outputs)
+                return
+            except ControlFlowError as error:
+                # Tracing would succeed, and keep the branch that its one run took.
+                failures.append(error)
+                break
+            except BackendError as error:
+                failures.append(error)
+        raise BuildError(
+            f"{self.describe()} could not be built: " + "; then ".join(error.message for error in failures),
+            backend=self.describe(),
+            graph=self.graph_spec.name,
+        ) from failures[0]
 
     def _verify(self, calls: Sequence[Sequence[torch.Tensor]], expected: Sequence[Sequence[torch.Tensor]]) -> None:
         """Load the build, run calls, and compare kinds and sizes of the outputs with the module's.

@@ -50,6 +50,15 @@ class BackendConfig:
         except (TypeError, ValueError, AITuneUserInputError) as error:
             raise ArtifactError(f"the stored {cls.__name__} cannot be read: {error}") from error
 
+    def describe_backend(self, name: str) -> str:
+        """Return the name of a backend with the settings that differ from their defaults, for people.
+
+        Args:
+            name: Name of the backend.
+        """
+        settings = self.describe()
+        return f"{name}({settings})" if settings else name
+
     def describe(self) -> str:
         """Name the fields that differ from their defaults, for people; empty when none does."""
         default = type(self)().to_dict()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 
-from aitune.exceptions import BackendError, BuildError, ControlFlowError
+from aitune.exceptions import BuildError
 from aitune.torch.backend.artifact_backend import ArtifactBackend
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import Backend
@@ -20,7 +21,7 @@ from aitune.torch.backend.export_onnx import MODEL_FILE, input_name, onnx_from_e
 from aitune.torch.backend.flat_module import FlatModule, refused_tensors
 from aitune.torch.backend.quantize_onnx import quantize_dynamic_int8
 from aitune.torch.backend.threads import thread_budget
-from aitune.torch.backend.verification_calls import VerificationCalls, require_pure, verification_calls
+from aitune.torch.backend.verification_calls import require_pure, verification_calls
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 
@@ -112,36 +113,19 @@ class ONNXRuntimeBackend(ArtifactBackend):
             self.notes = ("exported by tracing one run: a branch on values or sizes would stay as that run took it",)
 
         ways = {True: [from_export], False: [from_trace], None: [from_export, from_trace]}[self.config.use_dynamo]
-        self._build_first(ways, folder, cache_dir, calls)
+        written = [partial(self._write, way, folder, cache_dir) for way in ways]
+        self._build_first_way_that_works(written, calls)
         return self
 
-    def _build_first(
-        self, ways: Sequence[Callable[[Path], None]], folder: Path, cache_dir: Path, calls: VerificationCalls
-    ) -> None:
-        failures: list[BackendError] = []
-        for way in ways:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            try:
-                self.notes = ()
-                way(folder)
-                if self.config.quantization is not None:
-                    count = quantize_dynamic_int8(folder / MODEL_FILE, self.describe())
-                    self.notes = (*self.notes, f"{count} operators compute on 8-bit integers")
-                self._artifact = ArtifactPath.from_existing(folder, cache_dir)
-                self._verify(calls.inputs, calls.outputs)
-                return
-            except ControlFlowError as error:
-                # Tracing would succeed, and keep the branch that its one run took.
-                failures.append(error)
-                break
-            except BackendError as error:
-                failures.append(error)
-        raise BuildError(
-            f"{self.describe()} could not be built: " + "; then ".join(error.message for error in failures),
-            backend=self.describe(),
-            graph=self.graph_spec.name,
-        ) from failures[0]
+    def _write(self, way: Callable[[Path], None], folder: Path, cache_dir: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.notes = ()
+        way(folder)
+        if self.config.quantization is not None:
+            count = quantize_dynamic_int8(folder / MODEL_FILE, self.describe())
+            self.notes = (*self.notes, f"{count} operators compute on 8-bit integers")
+        self._artifact = ArtifactPath.from_existing(folder, cache_dir)
 
     def _activate(self) -> None:
         import onnxruntime

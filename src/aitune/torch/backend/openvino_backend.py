@@ -6,12 +6,13 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 
-from aitune.exceptions import BackendError, BuildError, ControlFlowError, ExportError, InferenceError
+from aitune.exceptions import BuildError, ExportError, InferenceError
 from aitune.torch.backend.artifact_backend import ArtifactBackend
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import Backend
@@ -22,7 +23,7 @@ from aitune.torch.backend.flat_module import FlatModule, refused_tensors
 from aitune.torch.backend.quiet_converters import quiet_converters
 from aitune.torch.backend.threads import thread_budget
 from aitune.torch.backend.untouched import untouched
-from aitune.torch.backend.verification_calls import VerificationCalls, require_pure, verification_calls
+from aitune.torch.backend.verification_calls import require_pure, verification_calls
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 
@@ -111,35 +112,21 @@ class OpenVINOBackend(ArtifactBackend):
             "module": lambda folder: _convert_module(flat_module, example),
         }
         chosen = list(ways) if self.config.conversion == "auto" else [self.config.conversion]
-        self._build_first({name: ways[name] for name in chosen}, cache_dir, calls)
+        written = [partial(self._write, ways[name], _SOURCES[name], cache_dir) for name in chosen]
+        self._build_first_way_that_works(written, calls)
         return self
 
-    def _build_first(self, ways: dict[str, Callable[[Path], Any]], cache_dir: Path, calls: VerificationCalls) -> None:
-        failures: list[BackendError] = []
+    def _write(self, convert: Callable[[Path], Any], source: str, cache_dir: Path) -> None:
         folder, scratch = cache_dir / "openvino", cache_dir / "openvino-scratch"
-        for name, convert in ways.items():
-            self.equal_symbols, self.notes = (), (f"converted from the {_SOURCES[name]}",)
-            for each in (folder, scratch):
-                shutil.rmtree(each, ignore_errors=True)
-                each.mkdir(parents=True)
-            try:
-                _save(convert(scratch), folder / MODEL_FILE)
-                self._artifact = ArtifactPath.from_existing(folder, cache_dir)
-                self._verify(calls.inputs, calls.outputs)
-                return
-            except ControlFlowError as error:
-                # Tracing would succeed, and keep the branch that its one run took.
-                failures.append(error)
-                break
-            except BackendError as error:
-                failures.append(error)
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
-        raise BuildError(
-            f"{self.describe()} could not be built: " + "; then ".join(error.message for error in failures),
-            backend=self.describe(),
-            graph=self.graph_spec.name,
-        ) from failures[0]
+        self.equal_symbols, self.notes = (), (f"converted from the {source}",)
+        for each in (folder, scratch):
+            shutil.rmtree(each, ignore_errors=True)
+            each.mkdir(parents=True)
+        try:
+            _save(convert(scratch), folder / MODEL_FILE)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        self._artifact = ArtifactPath.from_existing(folder, cache_dir)
 
     def _activate(self) -> None:
         import openvino

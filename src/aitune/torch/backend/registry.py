@@ -7,7 +7,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +47,18 @@ class BackendEntry:
             raise AITuneUserInputError(
                 f"backend {self.name!r}: location must look like 'package.module:Class', got {self.location!r}"
             )
+
+    def missing_packages(self) -> list[str]:
+        """Return the required packages that are not installed."""
+        return [package for package in self.required_packages if not _is_installed(package)]
+
+    def install_command(self, missing: Sequence[str]) -> str:
+        """Return the command that installs what is missing.
+
+        Args:
+            missing: The packages.
+        """
+        return f'pip install "aitune-open[{self.extra}]"' if self.extra else f"pip install {' '.join(missing)}"
 
 
 class BackendRegistry:
@@ -130,10 +142,9 @@ class BackendRegistry:
         entry = self.entry(name)
         if device.type not in entry.device_types:
             return f"runs on {', '.join(entry.device_types)}, not on {device.type}"
-        missing = [package for package in entry.required_packages if not _is_installed(package)]
+        missing = entry.missing_packages()
         if missing:
-            what = entry.extra and f'pip install "aitune-open[{entry.extra}]"'
-            return f"{', '.join(missing)} not installed; run: {what or 'pip install ' + ' '.join(missing)}"
+            return f"{', '.join(missing)} not installed; run: {entry.install_command(missing)}"
         if entry.needs_compiler and device.type == "cpu" and find_cpp_compiler() is None:
             return (
                 "no C++ compiler found, which torch's Inductor needs to build for a CPU; install one (g++, or Xcode's "
@@ -156,10 +167,10 @@ class BackendRegistry:
         if not isinstance(name, str) or name not in self._entries:
             known = ", ".join(self._entries) or "none"
             raise ArtifactError(f"the stored state names backend {name!r}, which is not registered; known: {known}")
-        missing = [package for package in self._entries[name].required_packages if not _is_installed(package)]
+        entry = self._entries[name]
+        missing = entry.missing_packages()
         if missing:
-            extra = self._entries[name].extra
-            command = f'pip install "aitune-open[{extra}]"' if extra else f"pip install {' '.join(missing)}"
+            command = entry.install_command(missing)
             raise AITuneEnvironmentError(f"backend {name} needs {', '.join(missing)}; run: {command}")
         return self.load(name).from_dict(module, dict(state))
 

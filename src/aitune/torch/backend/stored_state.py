@@ -1,15 +1,65 @@
-"""Reading the stored state of a backend."""
+"""Writing and reading the stored state of a backend."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
 from aitune.exceptions import ArtifactError
 from aitune.torch.backend.backend import Backend, BackendState
-from aitune.torch.module.plain_data import graph_spec_from_dict
+from aitune.torch.backend.backend_config import BackendConfig
+from aitune.torch.backend.fingerprint import library_versions
+from aitune.torch.module.plain_data import graph_spec_from_dict, graph_spec_to_dict
+
+BackendT = TypeVar("BackendT", bound=Backend)
+
+
+def stored_form(backend: Backend, config: BackendConfig, packages: tuple[str, ...]) -> dict[str, Any]:
+    """Return what every backend stores of itself: name, configuration, graph, device and versions.
+
+    Args:
+        backend: A built backend.
+        config: Its configuration.
+        packages: Packages whose versions matter, beside torch.
+    """
+    return {
+        "backend": backend.name,
+        "config": config.to_dict(),
+        "graph_spec": graph_spec_to_dict(backend.graph_spec),
+        "device": str(backend.device),
+        "versions": library_versions(packages),
+    }
+
+
+def restore_on_module(
+    backend_class: type[BackendT],
+    config_class: type[BackendConfig],
+    module: torch.nn.Module | None,
+    state: Mapping[str, Any],
+    does: str,
+) -> BackendT:
+    """Make a built, inactive backend that needs nothing but the original module and its configuration.
+
+    Args:
+        backend_class: Its class; it takes a configuration and keeps the module as ``_module``.
+        config_class: Class of the configuration.
+        module: The original module.
+        state: What ``to_dict`` gave.
+        does: What it does with the module, for the error: ``"compiles"``.
+
+    Raises:
+        ArtifactError: The state is not one of this backend, or no module is given.
+    """
+    stored = StoredState(backend_class.__name__.removesuffix("Backend"), state)
+    if module is None:
+        raise ArtifactError(f"{stored.name} {does} the original module; give it")
+    make: Any = backend_class
+    backend: Any = make(config_class.from_dict(stored.field("config", Mapping)))
+    stored.restore_into(backend)
+    backend._module = module
+    return cast(BackendT, backend)
 
 
 class StoredState:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 
-from aitune.exceptions import ArtifactError, BackendStateError
+from aitune.exceptions import BackendStateError
 from aitune.torch.backend.autocast import AutocastConfig, cast_outputs
 from aitune.torch.backend.backend import Backend
-from aitune.torch.backend.fingerprint import backend_key, library_versions
-from aitune.torch.backend.stored_state import StoredState
+from aitune.torch.backend.fingerprint import backend_key
+from aitune.torch.backend.stored_state import restore_on_module, stored_form
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.plain_data import graph_spec_to_dict
 from aitune.torch.module.sample import Sample
 
 
@@ -60,8 +59,7 @@ class TorchEagerBackend(Backend):
 
     def describe(self) -> str:
         """Return the name, and the settings that differ from their defaults."""
-        settings = self.config.describe()
-        return f"{self.name}({settings})" if settings else self.name
+        return self.config.describe_backend(self.name)
 
     def _build(
         self, module: torch.nn.Module, graph_spec: GraphSpec, data: Sequence[Sample], cache_dir: Path
@@ -91,13 +89,7 @@ class TorchEagerBackend(Backend):
 
     def to_dict(self) -> dict[str, Any]:
         """Return configuration and graph; the module is what it runs."""
-        return {
-            "backend": self.name,
-            "config": self.config.to_dict(),
-            "graph_spec": graph_spec_to_dict(self.graph_spec),
-            "device": str(self.device),
-            "versions": library_versions(()),
-        }
+        return stored_form(self, self.config, ())
 
     @classmethod
     def from_dict(cls, module: torch.nn.Module | None, state: dict[str, Any]) -> TorchEagerBackend:
@@ -110,13 +102,7 @@ class TorchEagerBackend(Backend):
         Raises:
             ArtifactError: The state is not one of this backend, or no module is given.
         """
-        stored = StoredState("TorchEager", state)
-        if module is None:
-            raise ArtifactError("TorchEager runs the original module; give it")
-        backend = cls(TorchEagerBackendConfig.from_dict(stored.field("config", Mapping)))
-        stored.restore_into(backend)
-        backend._module = module
-        return backend
+        return restore_on_module(cls, TorchEagerBackendConfig, module, state, "runs")
 
 
 def channels_last_view(module: torch.nn.Module) -> torch.nn.Module:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 
-from aitune.exceptions import ArtifactError, BuildError
+from aitune.exceptions import BuildError
 from aitune.torch.backend.autocast import AutocastConfig, cast_outputs
 from aitune.torch.backend.backend import Backend, TensorBackend
 from aitune.torch.backend.compile_calls import call_maker, compile_sizes, made_up_sample
-from aitune.torch.backend.fingerprint import backend_key, library_versions
+from aitune.torch.backend.fingerprint import backend_key
 from aitune.torch.backend.flat_module import refused_tensors
-from aitune.torch.backend.stored_state import StoredState
+from aitune.torch.backend.stored_state import restore_on_module, stored_form
 from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.plain_data import graph_spec_to_dict
 from aitune.torch.module.sample import Sample
 
 _MOST_COMPILATIONS = 64
@@ -89,8 +88,7 @@ class TorchInductorJitBackend(TensorBackend):
 
     def describe(self) -> str:
         """Return the name, and the settings that differ from their defaults."""
-        settings = self.config.describe()
-        return f"{self.name}({settings})" if settings else self.name
+        return self.config.describe_backend(self.name)
 
     def can_run(self, module: torch.nn.Module, graph_spec: GraphSpec, device: torch.device) -> str | None:
         """Say why the graph cannot be run here; ``None`` when it can be tried."""
@@ -239,13 +237,7 @@ class TorchInductorJitBackend(TensorBackend):
 
     def to_dict(self) -> dict[str, Any]:
         """Return configuration and graph; the module is compiled again."""
-        return {
-            "backend": self.name,
-            "config": self.config.to_dict(),
-            "graph_spec": graph_spec_to_dict(self.graph_spec),
-            "device": str(self.device),
-            "versions": library_versions(()),
-        }
+        return stored_form(self, self.config, ())
 
     @classmethod
     def from_dict(cls, module: torch.nn.Module | None, state: dict[str, Any]) -> TorchInductorJitBackend:
@@ -258,13 +250,7 @@ class TorchInductorJitBackend(TensorBackend):
         Raises:
             ArtifactError: The state is not one of this backend, or no module is given.
         """
-        stored = StoredState("TorchInductorJit", state)
-        if module is None:
-            raise ArtifactError("TorchInductorJit compiles the original module; give it")
-        backend = cls(TorchInductorJitBackendConfig.from_dict(stored.field("config", Mapping)))
-        stored.restore_into(backend)
-        backend._module = module
-        return backend
+        return restore_on_module(cls, TorchInductorJitBackendConfig, module, state, "compiles")
 
 
 def _with_own_code(module: torch.nn.Module) -> Callable[..., Any]:

@@ -14,11 +14,10 @@ import torch
 from aitune.exceptions import AITuneUserInputError, ArtifactError, BuildError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.backend_config import BackendConfig
-from aitune.torch.backend.fingerprint import backend_key, library_versions
-from aitune.torch.backend.stored_state import StoredState
+from aitune.torch.backend.fingerprint import backend_key
+from aitune.torch.backend.stored_state import restore_on_module, stored_form
 from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.plain_data import graph_spec_to_dict
 from aitune.torch.module.sample import Sample
 
 # Names that need no import of torchao, by what they stand for there.
@@ -183,16 +182,10 @@ class TorchAOBackend(Backend):
         Raises:
             ArtifactError: The configuration has a filter, which is a function.
         """
-        graph_spec = graph_spec_to_dict(self.graph_spec)
+        stored = stored_form(self, self.config, self.required_packages)
         if self.config.filter_fn is not None:
             raise ArtifactError(f"{self.describe()} has a filter_fn, and a function cannot be stored")
-        return {
-            "backend": self.name,
-            "config": self.config.to_dict(),
-            "graph_spec": graph_spec,
-            "device": str(self.device),
-            "versions": library_versions(self.required_packages),
-        }
+        return stored
 
     @classmethod
     def from_dict(cls, module: torch.nn.Module | None, state: dict[str, Any]) -> TorchAOBackend:
@@ -205,13 +198,7 @@ class TorchAOBackend(Backend):
         Raises:
             ArtifactError: The state is not one of this backend, or no module is given.
         """
-        stored = StoredState("TorchAO", state)
-        if module is None:
-            raise ArtifactError("TorchAO quantises the original module; give it")
-        backend = cls(TorchAOBackendConfig.from_dict(stored.field("config", Mapping)))
-        stored.restore_into(backend)
-        backend._module = module
-        return backend
+        return restore_on_module(cls, TorchAOBackendConfig, module, state, "quantises")
 
 
 def _weights(module: torch.nn.Module) -> dict[str, type]:
