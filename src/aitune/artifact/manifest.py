@@ -7,7 +7,7 @@ Version history:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -131,6 +131,16 @@ class StepRecord(Record, frozen=True, kw_only=True):
 
     kind: Literal["attribute", "item"]
     key: str | int
+
+
+def format_place(place: Sequence[StepRecord]) -> str:
+    """Write the way to a module for people.
+
+    Args:
+        place: Its steps.
+    """
+    steps = (f".{step.key}" if step.kind == "attribute" else f"[{step.key!r}]" for step in place)
+    return "".join(steps) or "the object itself"
 
 
 class ModuleRecord(Record, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import typer
 
 from aitune.artifact.evidence import CandidateRecord, EvidenceRecord
 from aitune.artifact.fit import this_machine, why_unfit
-from aitune.artifact.manifest import BackendRecord, ModuleRecord, StepRecord, TunedGraphRecord
+from aitune.artifact.manifest import BackendRecord, ModuleRecord, TunedGraphRecord, format_place
 from aitune.artifact.reading import Artifact
 from aitune.artifact.seal import Seal
 from aitune.exceptions import AITuneError
@@ -85,18 +85,13 @@ def _describe(artifact: Artifact) -> Iterator[str]:
 def _describe_module(module: ModuleRecord) -> Iterator[str]:
     weights = "with the original weights" if module.weights is not None else "without the original weights"
     yield ""
-    yield f"Module {module.name!r} ({module.class_name}) at {_place(module.place)}, {weights}"
+    yield f"Module {module.name!r} ({module.class_name}) at {format_place(module.place)}, {weights}"
     for tuned in module.graphs:
         yield f"  Graph {tuned.graph.name}: {_sizes(tuned)}"
         for number, backend in enumerate(tuned.backends):
             yield f"    {'serves' if number == 0 else 'alternative'}: {_describe_backend(backend)}"
         if tuned.evidence is not None:
             yield from (f"    {line}" for line in _describe_evidence(tuned.evidence))
-
-
-def _place(place: tuple[StepRecord, ...]) -> str:
-    steps = (f".{step.key}" if step.kind == "attribute" else f"[{step.key!r}]" for step in place)
-    return "".join(steps) or "the object itself"
 
 
 def _sizes(tuned: TunedGraphRecord) -> str:

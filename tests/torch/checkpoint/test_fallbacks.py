@@ -21,8 +21,8 @@ from aitune.testing.tiny_models import tiny_encoder, tiny_encoder_call
 from aitune.torch.backend.onnx_runtime_backend import ONNXRuntimeBackend
 from aitune.torch.backend.registry import BackendRegistry, override_registry, registry
 from aitune.torch.backend.torch_eager import TorchEagerBackend
-from aitune.torch.checkpoint.evidence_records import alternatives_of
 from aitune.torch.module.wrapper_module import Module
+from aitune.torch.task.alternatives import alternatives_of
 from aitune.torch.task.outcome import BatchMeasurement, CandidateOutcome, GraphReport
 
 CALLS = [tiny_encoder_call(2, 5, seed=1)]

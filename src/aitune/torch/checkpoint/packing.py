@@ -21,15 +21,16 @@ from aitune.artifact.manifest import (
     Manifest,
     ModuleRecord,
     TunedGraphRecord,
+    format_place,
 )
 from aitune.artifact.writing import ArtifactWriter
 from aitune.exceptions import AITuneUserInputError, ArtifactError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.checkpoint.container_classes import containers_of
-from aitune.torch.checkpoint.evidence_records import alternatives_of, evidence_of
+from aitune.torch.checkpoint.evidence_records import evidence_of
 from aitune.torch.checkpoint.module_weights import describe_tensors, save_weights
-from aitune.torch.checkpoint.places import FoundModule, find_wrapped, format_place
+from aitune.torch.checkpoint.places import FoundModule, find_wrapped
 from aitune.torch.checkpoint.plain_state import artifact_paths_in, state_to_plain
 from aitune.torch.checkpoint.requirements import describe_environment, requirements_of, runs_native_code
 from aitune.torch.checkpoint.shared_weights import SharedWeights
@@ -37,6 +38,7 @@ from aitune.torch.module.plain_data import graph_spec_to_dict
 from aitune.torch.module.servable import TunedGraph
 from aitune.torch.module.tuned_module import TunedModule
 from aitune.torch.module.wrapper_module import ModuleState
+from aitune.torch.task.alternatives import alternatives_of
 from aitune.torch.task.outcome import GraphReport
 
 

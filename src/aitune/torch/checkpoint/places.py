@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from aitune.artifact.manifest import StepRecord
+from aitune.artifact.manifest import StepRecord, format_place
 from aitune.exceptions import ArtifactError
 from aitune.torch.module.registry import module_registry
 from aitune.torch.module.wrapper_module import Module
@@ -108,13 +108,3 @@ def module_at(root: Any, place: Place) -> torch.nn.Module:
             f"load the same kind of object that was saved"
         )
     return value
-
-
-def format_place(place: Place) -> str:
-    """Write a place for people.
-
-    Args:
-        place: The place.
-    """
-    steps = (f".{step.key}" if step.kind == "attribute" else f"[{step.key!r}]" for step in place)
-    return "".join(steps) or "the object itself"

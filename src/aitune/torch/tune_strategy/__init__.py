@@ -29,7 +29,7 @@ __all__ = [
     "PerformanceValidationMode",
 ]
 
-__getattr__, __dir__, _lazy = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "tune_strategy": ("TuneStrategy",),

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.recording_module import Sample
+from aitune.torch.module.sample import Sample
 from aitune.torch.tune_strategy.candidate import describe_candidate
 from aitune.torch.tune_strategy.graph_job import GraphJob
 from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from aitune.exceptions import AITuneUserInputError, ProfilingError, TuningError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.recording_module import Sample
+from aitune.torch.module.sample import Sample
 from aitune.torch.task.outcome import BatchMeasurement
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.tune_strategy.graph_job import GraphJob

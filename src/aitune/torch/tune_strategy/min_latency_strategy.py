@@ -9,7 +9,7 @@ from typing import Any
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.recording_module import Sample
+from aitune.torch.module.sample import Sample
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy
 from aitune.torch.tune_strategy.profiling_result import BackendProfilingResult

@@ -10,7 +10,7 @@ import torch
 from aitune.exceptions import BackendUnavailableError, CorrectnessError, TuningError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.recording_module import Sample
+from aitune.torch.module.sample import Sample
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy
 from aitune.torch.tune_strategy.profiling_result import _TuneCandidate

@@ -15,7 +15,7 @@ from aitune.exceptions import AITuneError, AITuneUserInputError, ProfilingError,
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.recording_module import Sample
+from aitune.torch.module.sample import Sample
 from aitune.torch.task.outcome import CandidateOutcome
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.tune_strategy.build_cost import why_no_time

@@ -16,11 +16,11 @@ import torch
 from aitune.events import CandidateFinished, CandidateStage, GraphFinished, GraphStarted, Warned
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.backend.backend import Backend
-from aitune.torch.checkpoint.evidence_records import MOST_ALTERNATIVES, alternatives_of
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
+from aitune.torch.task.alternatives import MOST_ALTERNATIVES, alternatives_of
 from aitune.torch.task.correctness import metric_of_original
 from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.outcome import Agreement, BatchMeasurement, CandidateOutcome, GraphReport, PairedComparison

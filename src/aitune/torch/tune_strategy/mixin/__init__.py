@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["FindMaxBatchSizeMixin"]
 
-__getattr__, __dir__, _lazy = lazy_names(__name__, {"find_max_batch_size_mixin": ("FindMaxBatchSizeMixin",)})
+__getattr__, __dir__ = lazy_names(__name__, {"find_max_batch_size_mixin": ("FindMaxBatchSizeMixin",)})
