@@ -25,7 +25,7 @@ __all__ = [
     "FsspecStorage",
 ]
 
-__getattr__, _names, _lazy = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "manifest": ("FORMAT_VERSION", "Manifest"),
@@ -34,7 +34,3 @@ __getattr__, _names, _lazy = lazy_names(
         "writing": ("ArtifactWriter",),
     },
 )
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

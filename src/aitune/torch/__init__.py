@@ -48,7 +48,7 @@ __all__ = [
     "aitune_cache_dir",
 ]
 
-__getattr__, _names, _lazy = lazy_names(
+__getattr__, _names = lazy_names(
     __name__,
     {
         "module.wrapper_module": ("Module", "ModuleState"),

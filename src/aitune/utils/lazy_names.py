@@ -9,8 +9,8 @@ from typing import Any
 
 def lazy_names(
     package: str, homes: Mapping[str, tuple[str, ...]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package (see PEP 562).
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` for a package (see PEP 562).
 
     Args:
         package: Full name of the package.
@@ -27,4 +27,4 @@ def lazy_names(
     def names() -> list[str]:
         return sorted(home_of)
 
-    return get, names, list(home_of)
+    return get, names

@@ -14,6 +14,18 @@ from aitune.torch.module.sample import Sample
 from aitune.torch.module.wrapper_module import Module
 
 
+class Net(torch.nn.Module):
+    """A linear layer with an optional mask and a keyword-only factor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, *, scale: float = 1.0) -> torch.Tensor:
+        y = self.linear(x) * scale
+        return y if mask is None else y * mask[:, None]
+
+
 class FakeServable:
     """Runs a copy of the module, with the weights that it had."""
 

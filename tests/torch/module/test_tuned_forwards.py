@@ -6,20 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from serving_fakes import FakeTuner, call, served, tuned
+from serving_fakes import FakeTuner, Net, call, served, tuned
 
 from aitune.torch.module.wrapper_module import Module
-
-
-class Net(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(3, 2)
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, *, scale: float = 1.0) -> torch.Tensor:
-        y = self.linear(x) * scale
-        return y if mask is None else y * mask[:, None]
-
 
 CALLS = [call(torch.randn(b, 3)) for b in (1, 4)]
 MASKED = [call(torch.randn(b, 3), torch.ones(b)) for b in (1, 4)]

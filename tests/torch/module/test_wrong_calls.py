@@ -6,18 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from serving_fakes import call, served, tuned
-
-
-class Net(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(3, 2)
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, *, scale: float = 1.0) -> torch.Tensor:
-        y = self.linear(x) * scale
-        return y if mask is None else y * mask[:, None]
-
+from serving_fakes import Net, call, served, tuned
 
 CALLS = [call(torch.randn(b, 3)) for b in (1, 4)]
 MASKED = [call(torch.randn(b, 3), torch.ones(b)) for b in (1, 4)]

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Module", "ModuleState"]
 
-__getattr__, __dir__, _lazy = lazy_names(__name__, {"wrapper_module": ("Module", "ModuleState")})
+__getattr__, __dir__ = lazy_names(__name__, {"wrapper_module": ("Module", "ModuleState")})

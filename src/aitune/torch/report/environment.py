@@ -145,7 +145,8 @@ def _file_sizes(folder: Path) -> Iterator[int]:
 
 def _processor_features() -> tuple[str, ...]:
     """Return the abilities that speed depends on, of those that compiled code may rely on."""
-    found = tuple(flag for flag in _FEATURE_FLAGS if flag in processor_features())
+    known = processor_features()
+    found = tuple(flag for flag in _FEATURE_FLAGS if flag in known)
     return found or (torch.backends.cpu.get_cpu_capability().lower(),)
 
 

@@ -48,7 +48,7 @@ __all__ = [
     "profile",
 ]
 
-__getattr__, __dir__, _lazy = lazy_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "config": ("ProfilingConfig",),

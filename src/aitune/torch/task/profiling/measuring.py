@@ -67,7 +67,7 @@ class ModelExecutionTimeMeasuringStrategy(MeasuringStrategy):
         warmup_ns: list[int] = []
         begin = machine.now()
         # One call is always made before the first timed one: it allocates, compiles and fills caches.
-        while not warmup_ns or not stop.is_warm(_progress(warmup_ns, 1, machine.now() - begin)):
+        while not warmup_ns or not stop.is_warm(_progress(warmup_ns, machine.now() - begin)):
             warmup_ns.append(call.time())
             collect_young_garbage()
             if _is_over(machine, deadline):
@@ -87,8 +87,8 @@ class ModelExecutionTimeMeasuringStrategy(MeasuringStrategy):
         return MeasuredTimes(tuple(times_ns), group, len(warmup_ns))
 
 
-def _progress(times_ns: list[int], group: int, seconds: float) -> MeasuringProgress:
-    return MeasuringProgress([time / (group * NANOSECONDS) for time in times_ns], seconds)
+def _progress(times_ns: list[int], seconds: float) -> MeasuringProgress:
+    return MeasuringProgress([time / NANOSECONDS for time in times_ns], seconds)
 
 
 def _is_over(machine: Machine, deadline: float | None) -> bool:
