@@ -1,131 +1,239 @@
 """How often does a comparison name a false winner, and how often does it find a true one, on this machine?
 
-``python benchmarks/noise.py --trials 20 --seconds 20`` compares eager modules of known ratio: a module with itself
-(1.00), with one of 21 layers instead of 20 (close to 1.05), and one of 200 layers with one of 201 (close to 1.005), for
-short, middle and long calls. It prints shares and ratios only; times would say more of the machine than of the method.
+    python benchmarks/noise.py --json benchmarks/results/noise.json        # everything: an hour or two
+    python benchmarks/noise.py --truths 5% --trials 60 --conditions quiet  # a part
+
+Three truths, each for calls of about 50 µs, 1 ms and 20 ms, one length after the other: a module against itself; a
+function that does a piece of work 20 times against one that does it 21 times, so that it is 5% faster by construction;
+and one whose pieces are 0.5% larger. Each in a quiet machine and beside a second process that burns a core in bursts.
+It prints shares and ratios only; times would say more of the machine than of the method.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
+from bench_tools import Requirement, bursting_neighbour, plain, print_requirements, write_json
 
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.outcome import PairedComparison, Verdict
 from aitune.torch.task.playoff import Contestant, PlayoffConfig, compare, screen
 
 VERDICTS: tuple[Verdict, ...] = ("faster", "slower", "tie", "undecided")
-LENGTHS = {"short": (32, 1), "middle": (192, 16), "long": (768, 48)}
-"""Features and batch size of the layers; 20 of them take some 100 µs, 1 ms and 20 ms on one core of a server."""
+LENGTHS = {"50us": 50e-6, "1ms": 1e-3, "20ms": 20e-3}
+LAYERS = {"50us": (32, 1, 10), "1ms": (192, 16, 20), "20ms": (768, 48, 20)}
+"""Features, batch size and number of layers that take about that long on one core of a server."""
 
-TRUTHS = {"same": (20, 20), "5%": (20, 21), "0.5%": (200, 201)}
-"""Layers of the candidate and of the opponent."""
+TRUTHS = {"same": 1.0, "5%": 1.05, "0.5%": 1.005}
+CONDITIONS = ("quiet", "bursts")
+WANTED_TRIALS = {"same": 150, "5%": 60, "0.5%": 60}
+"""That a share is at most 2% takes 149 trials with none, that it is at least 95% takes 59 of 59."""
+
+_PIECES = 20
+_STEP = 6400
+"""Work comes in steps of so many elements, so that 1.005 of it is a whole number of vectors of the processor."""
 
 
 @dataclass(frozen=True)
-class Condition:
+class Row:
     """One row of the table.
 
     Args:
-        truth: What the two have in common.
+        condition: ``"quiet"`` or ``"bursts"``.
+        truth: How much faster the candidate is.
         length: Length of the calls.
-        method: ``"compare"`` or ``"screen"``.
+        trials: Comparisons.
         verdicts: How often each verdict was given.
         median_speedup: Median of the estimated ratios.
         median_half_width: Median of half the widths of the intervals.
         clean_share: Share of the pairs of blocks that were undisturbed.
+        median_seconds: Median time of a comparison.
+        longest_seconds: Longest time of a comparison.
     """
 
+    condition: str
     truth: str
     length: str
-    method: str
+    trials: int
     verdicts: dict[Verdict, int]
     median_speedup: float
     median_half_width: float
     clean_share: float
+    median_seconds: float
+    longest_seconds: float
 
 
-def layers(count: int, length: str) -> torch.nn.Module:
-    """Make a module whose time grows with the number of its layers."""
-    features, _ = LENGTHS[length]
-    shared = torch.nn.Linear(features, features)
-    return torch.nn.Sequential(*[shared] * count).eval()
+class Work:
+    """Does the same piece of work again and again; its time is the number of pieces times that of one.
+
+    Args:
+        memory: Two rows, at least as long as a piece; those that are compared share it, because the same work takes
+            up to 1% longer elsewhere in memory.
+        elements: Size of a piece.
+        repeats: Pieces in a call.
+    """
+
+    def __init__(self, memory: torch.Tensor, elements: int, repeats: int) -> None:
+        self._source, self._target = memory[0, :elements], memory[1, :elements]
+        self._repeats = repeats
+
+    def __call__(self) -> None:
+        """Do all pieces."""
+        source, target, sin = self._source, self._target, torch.sin
+        for _ in range(self._repeats):
+            sin(source, out=target)
 
 
-def trials(truth: str, length: str, method: str, config: PlayoffConfig, count: int) -> Iterator[PairedComparison]:
-    """Run comparisons of one kind, each with a seed of its own."""
-    features, batch = LENGTHS[length]
-    sample = Sample((torch.randn(batch, features),), {})
-    mine, other = TRUTHS[truth]
-    candidate = layers(mine, length)
-    # A second module of the same kind lies elsewhere in memory, and is then truly up to 1% faster or slower.
-    opponent = candidate if mine == other else layers(other, length)
-    run = compare if method == "compare" else screen
-    for seed in range(count):
-        yield run(
-            Contestant("candidate", candidate, sample),
-            Contestant("opponent", opponent, sample),
-            replace(config, seed=config.seed + seed),
+def contestants(truth: str, length: str) -> tuple[Callable[..., object], Callable[..., object], Sample]:
+    """Make a candidate and an opponent whose ratio is known, and the arguments of a call."""
+    if truth == "same":
+        features, batch, layers = LAYERS[length]
+        module = torch.nn.Sequential(*[torch.nn.Linear(features, features)] * layers).eval()
+        # The very same object: a copy lies elsewhere in memory, and is then truly up to 1% faster or slower.
+        return module, module, Sample((torch.randn(batch, features),), {})
+    seconds_of_step = _seconds_of(Work(_memory(_STEP), _STEP, 1))
+    steps = LENGTHS[length] / seconds_of_step
+    if truth == "5%":
+        elements = max(round(_STEP * steps / _PIECES), 1)
+        memory = _memory(elements)
+        return Work(memory, elements, _PIECES), Work(memory, elements, _PIECES + 1), Sample((), {})
+    pieces = min(max(round(steps), 1), _PIECES)
+    elements = _STEP * max(round(steps / pieces), 1)
+    larger = round(TRUTHS[truth] * elements)
+    memory = _memory(larger)
+    return Work(memory, elements, pieces), Work(memory, larger, pieces), Sample((), {})
+
+
+def _memory(elements: int) -> torch.Tensor:
+    return torch.linspace(0.0, 1.0, 2 * elements).reshape(2, elements)
+
+
+def _seconds_of(work: Work) -> float:
+    times = []
+    for _ in range(200):
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def trials(truth: str, config: PlayoffConfig, options: argparse.Namespace) -> Iterator[tuple[str, PairedComparison]]:
+    """Run comparisons of one truth, each with a seed of its own, the lengths in turn."""
+    run = compare if options.method == "compare" else screen
+    made = {length: contestants(truth, length) for length in options.lengths}
+    for number in range(options.trials or WANTED_TRIALS[truth]):
+        length = options.lengths[number % len(options.lengths)]
+        candidate, opponent, sample = made[length]
+        yield (
+            length,
+            run(
+                Contestant("candidate", candidate, sample),
+                Contestant("opponent", opponent, sample),
+                replace(config, seed=config.seed + number),
+            ),
         )
 
 
-def summarise(truth: str, length: str, method: str, results: list[PairedComparison]) -> Condition:
+def summarise(condition: str, truth: str, length: str, results: Sequence[PairedComparison]) -> Row:
     """Count verdicts and take medians."""
     verdicts = Counter(result.verdict for result in results)
-    return Condition(
+    return Row(
+        condition,
         truth,
         length,
-        method,
+        len(results),
         {verdict: verdicts[verdict] for verdict in VERDICTS},
         statistics.median(result.speedup for result in results),
         statistics.median((result.high - result.low) / 2 for result in results),
         sum(result.clean_pairs for result in results) / max(sum(result.pairs for result in results), 1),
+        statistics.median(result.seconds for result in results),
+        max(result.seconds for result in results),
     )
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def line(row: Row) -> str:
+    """Return one line of the table."""
+    counts = "".join(f"{row.verdicts[verdict]:>6}/{row.trials:<4}" for verdict in VERDICTS)
+    return (
+        f"{row.condition:8}{row.truth:6}{row.length:6}{counts}{row.median_speedup:>8.4f} {row.median_half_width:.4f}"
+        f"{row.clean_share:>7.0%}{row.median_seconds:>7.1f}{row.longest_seconds:>7.1f}"
+    )
+
+
+def requirements(rows: Sequence[Row], seconds: float) -> list[Requirement]:
+    """Say what was to be shown, and whether it was."""
+    shown = []
+    for row in rows:
+        if row.length != "all":
+            continue
+        faster = row.verdicts["faster"]
+        enough = row.trials >= WANTED_TRIALS[row.truth]
+        if row.truth == "same":
+            met = faster <= 0.02 * row.trials if enough else None
+            shown.append(_shown("same against same called faster", row, faster, "at most 2%", met))
+            shown.append(_shown("same against same undecided", row, row.verdicts["undecided"], "known", True))
+        elif row.condition == "quiet" and row.truth == "5%":
+            met = faster >= 0.95 * row.trials if enough else None
+            shown.append(_shown(f"truly 5% faster, found in {seconds:.0f} s", row, faster, "at least 95%", met))
+        elif row.condition == "quiet":
+            shown.append(_shown("0.5% faster called faster", row, faster, "never", faster == 0 if enough else None))
+    return shown
+
+
+def _shown(what: str, row: Row, count: int, wanted: str, met: bool | None) -> Requirement:
+    return Requirement(f"{row.condition}, {what}", f"{count} of {row.trials} ({count / row.trials:.1%})", wanted, met)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=20, help="comparisons for each row")
+    parser.add_argument("--trials", type=int, help="comparisons for each truth and condition; else what it takes")
     parser.add_argument("--seconds", type=float, default=20.0, help="budget of one comparison")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     parser.add_argument("--truths", nargs="+", choices=TRUTHS, default=list(TRUTHS))
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=list(LENGTHS))
-    parser.add_argument("--methods", nargs="+", choices=("compare", "screen"), default=["compare"])
+    parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=list(CONDITIONS))
+    parser.add_argument("--method", choices=("compare", "screen"), default="compare")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="file for the same figures as JSON")
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str]) -> None:
-    """Run every combination and print one row each, as it comes."""
+def main(arguments: Sequence[str]) -> int:
+    """Run every combination and print its rows as they come.
+
+    Returns:
+        1 when something that was to be shown was missed, else 0.
+    """
     options = parse(arguments)
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     config = PlayoffConfig(num_threads=options.threads, pair_budget_seconds=options.seconds, seed=options.seed)
-    print(f"{'truth':6}{'calls':8}{'method':9}" + "".join(f"{v:>10}" for v in VERDICTS) + "   ratio   ±     clean")
-    rows = []
-    for method in options.methods:
+    head = "".join(f"{verdict:>11}" for verdict in VERDICTS)
+    print(f"{'':8}{'truth':6}{'calls':6}{head}   ratio   ±    clean      s    max")
+    rows: list[Row] = []
+    for condition in options.conditions:
         for truth in options.truths:
-            for length in options.lengths:
-                results = list(trials(truth, length, method, config, options.trials))
-                row = summarise(truth, length, method, results)
-                rows.append(row)
-                counts = "".join(f"{row.verdicts[verdict]:>7}/{options.trials:<2}" for verdict in VERDICTS)
-                figures = f"{row.median_speedup:>8.3f} {row.median_half_width:.3f} {row.clean_share:>6.0%}"
-                print(f"{truth:6}{length:8}{method:9}{counts}{figures}", flush=True)
-    if options.json is not None:
-        settings = {"trials": options.trials, "seconds": options.seconds, "threads": options.threads}
-        options.json.write_text(json.dumps({"settings": settings, "rows": [asdict(row) for row in rows]}, indent=2))
+            with bursting_neighbour(options.seed) if condition == "bursts" else nullcontext():
+                results = list(trials(truth, config, options))
+            by_length = {name: [r for length, r in results if length == name] for name in options.lengths}
+            by_length["all"] = [result for _, result in results]
+            for length, some in by_length.items():
+                if some:
+                    rows.append(summarise(condition, truth, length, some))
+                    print(line(rows[-1]), flush=True)
+            write_json(options.json, plain(options), [asdict(row) for row in rows], requirements(rows, options.seconds))
+    return print_requirements(requirements(rows, options.seconds))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
