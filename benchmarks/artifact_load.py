@@ -13,17 +13,16 @@ import argparse
 import functools
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from bench_tools import in_turn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
@@ -150,26 +149,6 @@ def time_program(program: str, path: Path, threads: int) -> float:
     if answer.returncode != 0:
         raise SystemExit(f"a measured process failed:\n{answer.stderr}")
     return float(answer.stdout.split()[-1])
-
-
-def in_turn(tasks: Mapping[str, Callable[[], float]], rounds: int, seed: int) -> dict[str, list[float]]:
-    """Run tasks in turn, in random order within each round; the first round does not count.
-
-    Args:
-        tasks: What returns a number of seconds, by name.
-        rounds: Rounds that count.
-        seed: Seed of the order.
-    """
-    order = random.Random(seed)
-    seconds: dict[str, list[float]] = {name: [] for name in tasks}
-    for number in range(rounds + 1):
-        names = list(tasks)
-        order.shuffle(names)
-        for name in names:
-            taken = tasks[name]()
-            if number > 0:
-                seconds[name].append(taken)
-    return seconds
 
 
 def report(backend: str, seconds: dict[str, list[float]]) -> dict[str, Any]:

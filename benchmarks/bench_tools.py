@@ -179,3 +179,23 @@ def ratios(times: Mapping[str, Sequence[float]], base: str) -> dict[str, float]:
 def geometric_mean(values: Sequence[float]) -> float:
     """Return the geometric mean; NaN of nothing."""
     return statistics.geometric_mean(values) if values else float("nan")
+
+
+def in_turn(tasks: Mapping[str, Callable[[], float]], rounds: int, seed: int) -> dict[str, list[float]]:
+    """Run tasks in turn, in random order within each round; the first round does not count.
+
+    Args:
+        tasks: What returns a number of seconds, by name.
+        rounds: Rounds that count.
+        seed: Seed of the order.
+    """
+    order = random.Random(seed)
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for number in range(rounds + 1):
+        names = list(tasks)
+        order.shuffle(names)
+        for name in names:
+            taken = tasks[name]()
+            if number > 0:
+                seconds[name].append(taken)
+    return seconds
