@@ -1,8 +1,14 @@
 """Gradients, autocast, transforms, tracing and compilation around a tuned module."""
 
+from typing import Any
+
 import pytest
 import torch
 from serving_fakes import Net, call, served, tuned
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aitune.torch.module.wrapper_module import Module
 
 CALLS = [call(torch.randn(b, 3)) for b in (1, 4)]
 MASKED = [call(torch.randn(b, 3), torch.ones(b)) for b in (1, 4)]
@@ -37,6 +43,84 @@ def test_autocast_runs_on_the_original() -> None:
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         assert wrapped(X).dtype is torch.bfloat16
     assert wrapped.stats().fallbacks == {"autocast": 1}
+
+
+class Making(torch.nn.Module):
+    """Makes a tensor as torch is set to make them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones(3)
+
+
+def test_another_default_dtype_runs_on_the_original() -> None:
+    wrapped = tuned(Making(), *CALLS)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert wrapped(X).dtype is torch.float64
+        double = tuned(Making(), *CALLS)
+        assert double(X).dtype is torch.float64
+        assert served(double) == 1
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert wrapped(X).dtype is double(X).dtype is torch.float32
+    assert wrapped.stats().fallbacks == double.stats().fallbacks == {"another default dtype": 1}
+    assert served(wrapped) == 1
+
+
+class Counting(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.called.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_torch_function_mode_sees_what_the_original_calls(caplog: pytest.LogCaptureFixture) -> None:
+    wrapped = tuned(Making(), *CALLS)
+    with Counting() as mode:
+        wrapped(X)
+    assert "ones" in mode.called
+    assert wrapped.stats().fallbacks == {"a torch function mode": 1}
+    assert "Making: called with a torch function mode" in caplog.text
+
+
+def test_a_dispatch_mode_sees_what_the_original_calls() -> None:
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    called: list[str] = []
+    wrapped = tuned(Making(), *CALLS)
+    with Seen():
+        wrapped(X)
+    assert any("add" in name for name in called)
+    assert served(wrapped) == 0
+
+
+def test_another_default_device_runs_on_the_original() -> None:
+    wrapped = tuned(Making(), *CALLS)
+    with torch.device("cpu"):
+        wrapped(X)
+    assert served(wrapped) == 1
+    with torch.device("meta"), pytest.raises(RuntimeError):
+        wrapped(X)
+    torch.set_default_device("meta")
+    try:
+        elsewhere = Module(torch.nn.Linear(3, 2, device="cpu").eval())
+        with pytest.raises(RuntimeError):
+            wrapped(X)
+        cpu = [torch.zeros(size, 3, device="cpu") for size in (1, 4)]
+        elsewhere = tuned(elsewhere, *map(call, cpu))
+        elsewhere(X)
+        assert served(elsewhere) == 1
+    finally:
+        torch.set_default_device(None)
+    elsewhere(X)
+    assert elsewhere.stats().fallbacks == {"a torch function mode": 1}
+    assert wrapped.stats().fallbacks == {"a torch function mode": 2}
 
 
 def test_transforms_of_functions_are_right() -> None:

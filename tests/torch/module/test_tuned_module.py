@@ -154,3 +154,50 @@ def test_a_hook_added_to_a_submodule_later_runs() -> None:
     handle.remove()
     wrapped(X)
     assert (seen, served(wrapped)) == ([1], 1)
+
+
+REGISTER = {
+    "forward": torch.nn.modules.module.register_module_forward_hook,
+    "before": torch.nn.modules.module.register_module_forward_pre_hook,
+}
+
+
+@pytest.mark.parametrize("kind", REGISTER)
+def test_a_hook_of_every_module_runs_for_every_submodule(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    net = Net().eval()
+    wrapped = tuned(net, *CALLS)
+    seen: list[torch.nn.Module] = []
+    handle = REGISTER[kind](lambda module, *_: seen.append(module))
+    try:
+        wrapped(X)
+    finally:
+        handle.remove()
+    assert sorted(map(id, seen)) == sorted(map(id, (net, net.linear)))
+    assert wrapped.stats().fallbacks == {"hooks on submodules": 1}
+    assert "every module has a forward hook that it had not when it was tuned" in caplog.text
+    wrapped(X)
+    assert served(wrapped) == 1
+
+
+def test_layers_in_a_plain_list_are_watched() -> None:
+    class Hiding(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = [torch.nn.Linear(3, 2)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers[0](x)
+
+    hiding = Hiding().eval()
+    wrapped = tuned(hiding, *CALLS)
+    wrapped(X)
+    assert served(wrapped) == 1
+    with torch.no_grad():
+        hiding.layers[0].weight.add_(1)
+    assert torch.equal(wrapped(X), hiding.layers[0](X))
+    assert wrapped.stats().fallbacks == {"weights changed": 1}
+    hooked = tuned(Hiding(), *CALLS)
+    seen: list[int] = []
+    hooked.original.layers[0].register_forward_hook(lambda *_: seen.append(1))
+    hooked(X)
+    assert (seen, hooked.stats().fallbacks) == ([1], {"hooks on submodules": 1})

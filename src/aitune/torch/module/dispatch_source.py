@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 from torch.utils.hooks import RemovableHandle
 
 from aitune.torch.module.decision_tree import Branch, decision_lines
+from aitune.torch.module.default_device import CPU, default_device
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.guard_source import (
@@ -32,10 +33,12 @@ FALLBACK_CAUSES = (
     "weights changed",
     "hooks on submodules",
     "error",
+    "another default dtype",
+    "a torch function mode",
     "traced",
 )
 """Why a call ran on the original module."""
-OUTSIDE, TRAINING, AUTOCAST, GRADIENTS, WEIGHTS, HOOKS, ERROR, TRACED = range(len(FALLBACK_CAUSES))
+OUTSIDE, TRAINING, AUTOCAST, GRADIENTS, WEIGHTS, HOOKS, ERROR, DTYPE, MODE, TRACED = range(len(FALLBACK_CAUSES))
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,21 @@ class _Writer:
             _aitune_autocast_enabled=torch.is_autocast_enabled,
             _aitune_autocast_dtype=torch.get_autocast_dtype,
             _aitune_grad_enabled=torch.is_grad_enabled,
+            _aitune_default_dtype=torch.get_default_dtype,
+            _aitune_function_modes=torch._C._len_torch_function_stack,
             _aitune_Handle=RemovableHandle,
         )
         traced = (
             "_aitune_is_compiling() or _aitune_tracing_state() is not None or _aitune_modes() "
             "or _aitune_transforms() is not None or _aitune_forward_ad._current_level >= 0"
         )
-        conditions = [(traced, TRACED), ("_aitune_module.training", TRAINING), (self._other_autocast(), AUTOCAST)]
+        conditions = [
+            (traced, TRACED),
+            ("_aitune_module.training", TRAINING),
+            (self._other_autocast(), AUTOCAST),
+            (f"_aitune_default_dtype() is not {self.names.object(torch.get_default_dtype())}", DTYPE),
+            (self._other_function_mode(), MODE),
+        ]
         return [
             line
             for condition, cause in conditions
@@ -145,6 +156,14 @@ class _Writer:
                 different.append(f"_aitune_autocast_enabled({device!r})")
         condition = " or ".join(different)
         return condition if enabled else f"_aitune_any_autocast() and ({condition})"
+
+    def _other_function_mode(self) -> str:
+        """Write the condition under which torch functions do not do what they do now."""
+        device = default_device()
+        self.names.objects.update(_aitune_default_device=default_device)
+        other = f"_aitune_default_device() != {self.names.object(device if device is not None else CPU)}"
+        # Where there is no mode the default device is the CPU.
+        return f"_aitune_function_modes() and {other}" if device in (None, CPU) else other
 
     def _branches(self, number: int, call: str) -> list[Branch]:
         """Write the branch of one graph; none where the graph has no written guard."""

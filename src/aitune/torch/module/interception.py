@@ -117,6 +117,12 @@ class Interception:
         for placed in _PLACED:
             module.__dict__[placed.attribute] = placed(self)
 
+    @property
+    def forward_before(self) -> Any:
+        """The instance attribute ``forward`` that the module had of its own, ``None`` when it had none."""
+        before = self._before["forward"]
+        return None if before is _ABSENT else before
+
     def redirect(self, forward: InterceptedForward) -> None:
         """Let calls of the module run ``forward`` from now on."""
         self.module.__dict__["forward"] = forward

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from aitune.exceptions import AITuneUserInputError
+from aitune.torch.module.module_parts import joined, named_parts, plain_tensors
 
 _CONTAINER_TYPES: tuple[type[Any], ...] = (dict, OrderedDict, list, set)
 
@@ -35,13 +36,13 @@ class StateChanges:
 def preserved_state(module: torch.nn.Module) -> Iterator[StateChanges]:
     """Put a module and torch's random generators back as they were when the block ends, also after an exception.
 
-    Put back are: values and identity of buffers and of plain tensor attributes, attributes that were bound anew, added
-    or removed (the training flag is one), the contents of dicts, lists and sets that are attributes themselves (deeper
-    nesting is not followed), generators held as attributes, and torch's random generators. Nothing is deep-copied, and
-    parameters are not copied at all: only their version counters are compared.
+    Put back are: values and identity of buffers, values of tensors in plain attributes and containers, attributes that
+    were bound anew, added or removed (the training flag is one), the contents of dicts, lists and sets that are
+    attributes themselves (deeper nesting is not followed), generators held as attributes, and torch's random
+    generators. Nothing is deep-copied, and parameters are not copied at all: only their version counters are compared.
 
     Args:
-        module: The module; its submodules are included.
+        module: The module; its submodules are included, those in plain containers too.
 
     Yields:
         A record of the changes, filled when the block ends.
@@ -50,7 +51,7 @@ def preserved_state(module: torch.nn.Module) -> Iterator[StateChanges]:
         AITuneUserInputError: The block changed a parameter in place, and did not fail otherwise.
     """
     changes = StateChanges()
-    attributes = [_AttributeSnapshot.of(submodule) for submodule in module.modules()]
+    attributes = [_AttributeSnapshot.of(submodule) for _, submodule in named_parts(module)]
     tensors = _snapshot_tensors(module)
     versions = {name: _version(parameter) for name, parameter in module.named_parameters()}
     parameters = dict(module.named_parameters())
@@ -163,12 +164,9 @@ def _restore_container(container: Any, content: Any) -> None:
 def _snapshot_tensors(module: torch.nn.Module) -> dict[str, _TensorSnapshot]:
     """Copy buffers and plain tensor attributes, each tensor once, under its first name."""
     named = list(module.named_buffers())
-    for path, submodule in module.named_modules():
-        prefix = f"{path}." if path else ""
-        for name, value in vars(submodule).items():
-            if name == "_parameters":
-                continue
-            named.extend((f"{prefix}{name}{key}", tensor) for key, tensor in _tensors_in(value))
+    for path, part in named_parts(module):
+        buffers = [(name, buffer) for name, buffer in part._buffers.items() if buffer is not None]
+        named.extend((joined(path, name), tensor) for name, tensor in (*buffers, *plain_tensors(part)))
     snapshots: dict[str, _TensorSnapshot] = {}
     seen: set[int] = set()
     for name, tensor in named:
@@ -176,16 +174,6 @@ def _snapshot_tensors(module: torch.nn.Module) -> dict[str, _TensorSnapshot]:
             seen.add(id(tensor))
             snapshots[name] = _TensorSnapshot.of(tensor)
     return snapshots
-
-
-def _tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        return [("", value)]
-    if type(value) in (dict, OrderedDict):
-        return [(f"[{key!r}]", item) for key, item in value.items() if isinstance(item, torch.Tensor)]
-    if type(value) is list:
-        return [(f"[{number}]", item) for number, item in enumerate(value) if isinstance(item, torch.Tensor)]
-    return []
 
 
 def _same_values(tensor: torch.Tensor, values: torch.Tensor) -> bool:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, getitem, is_
 from typing import Any
 
 import torch
+
+from aitune.torch.module.hook_watch import global_hooks
+from aitune.torch.module.interception import InterceptedForward
+from aitune.torch.module.module_parts import joined, named_parts, plain_tensors, plain_values
 
 _SAMPLES_PER_TENSOR = 64
 _version = attrgetter("_version")
@@ -29,11 +34,12 @@ class _Weight:
 class WeightWatch:
     """Compares parameters, buffers, submodules, their hooks and their modes with what they were.
 
-    Tensors are compared by object, version counter, address and value.
-
-    Objects, counters and addresses are compared at every look; they show assignments, in-place operators,
-    ``load_state_dict`` and ``.to``. Writes through ``.data`` show in the values alone: of those some are compared
-    from time to time, and all by :meth:`refresh`. Tensors that are plain attributes are not watched.
+    Submodules in plain lists and dicts count as those that torch knows. At every look the objects, version counters and
+    addresses are compared; they show assignments, in-place operators, ``load_state_dict`` and ``.to``. What these do
+    not show is looked for from time to time, and at once by :meth:`refresh`: other values (writes through ``.data``, or
+    to inference tensors), another class or forward of a submodule, another submodule in a plain list, and other values
+    of tensors that are plain attributes, as long as their shape is the same: a table made for the sizes of each call is
+    no weight. From time to time some of the values are compared, by :meth:`refresh` all of them.
 
     Args:
         module: The module whose weights are watched.
@@ -47,19 +53,21 @@ class WeightWatch:
         self._due = float("inf")
         self._written: str | None = None
         self._take_snapshot()
-        self._digests = {} if interval is None else {weight.name: _digest(weight.tensor) for weight in self._weights}
+        watched = [] if interval is None else [*self._weights, *_plain_tensors(named_parts(module))]
+        self._digests = {weight.name: _digest(weight.tensor) for weight in watched}
 
     def _take_snapshot(self) -> None:
         # A part that takes part twice is looked at once.
-        parts = list(self._module.modules())
-        self._weights = _weights_of(self._module)
+        named = named_parts(self._module)
+        parts = [part for _, part in named]
+        self._weights = _weights_of(named)
         holders: list[Any] = [
             holder for part in parts for holder in (part._parameters, part._buffers, part._modules) if holder
         ]
         # Hooks of submodules are compiled in; those of the module itself run around the tuned forward.
         holders += [hooks for part in parts[1:] for hooks in (part._forward_hooks, part._forward_pre_hooks) if hooks]
+        holders += [hooks for hooks in global_hooks() if hooks and len(parts) > 1]
         self._parts = parts[1:]
-        self._is_empty = not holders
         self._holders = [holder for holder in holders if type(holder) in _PLAIN_HOLDERS]
         self._members = [dict(holder) for holder in self._holders]
         # Two tensors of one element compare as their values do, and scripted modules keep their tensors elsewhere.
@@ -73,8 +81,14 @@ class WeightWatch:
         # What moves one parameter of a part (.to, .half) moves them all.
         self._placed = [tensor for part in parts if (tensor := _first_parameter(part)) is not None]
         self._states = [*map(_version, self._counted), *map(_place, self._placed), *map(_training, self._parts)]
-        self._samples = [] if self._interval is None else [_sample(weight.tensor) for weight in self._weights]
+        plain = [] if self._interval is None else _plain_tensors(named)
+        # Not the tensors themselves: a module may put others in their place at every call.
+        self._plain = [(weight.name, weight.tensor.shape, weight.tensor.dtype) for weight in plain]
+        self._is_empty = not holders and not plain
         if self._interval is not None:
+            self._kinds = [(name, part, _kind(part), _plain_modules(part)) for name, part in named]
+            self._samples = {weight.name: _sample(weight.tensor) for weight in (*self._weights, *plain)}
+            self._addresses = {weight.name: _address(weight.tensor) for weight in self._weights}
             self._due = time.monotonic() + self._interval
 
     @property
@@ -86,7 +100,7 @@ class WeightWatch:
         """Return the name of a tensor that was replaced or written to, ``None`` when there is none."""
         if self._same():
             if time.monotonic() >= self._due:
-                self._compare_samples()
+                self._look_closer()
             return self._written
         return self._first_change()
 
@@ -111,7 +125,8 @@ class WeightWatch:
             return "a submodule"
 
     def _named_change(self) -> str:
-        now = {weight.name: weight.tensor for weight in _weights_of(self._module)}
+        named = named_parts(self._module)
+        now = {weight.name: weight.tensor for weight in _weights_of(named)}
         for weight in self._weights:
             if now.get(weight.name) is not weight.tensor:
                 return weight.name
@@ -122,22 +137,68 @@ class WeightWatch:
         for (tensor, state), before in zip(watched, self._states, strict=False):
             if state(tensor) != before:
                 return next(weight.name for weight in self._weights if weight.tensor is tensor)
-        names = {id(part): name for name, part in self._module.named_modules()}
+        names = {id(part): name for name, part in named}
         for part, training in zip(self._parts, self._states[len(watched) :], strict=True):
             if part.training != training:
                 return f"the mode of {names.get(id(part), 'a submodule')}"
         return "a submodule or a hook of one"
 
-    def _compare_samples(self) -> None:
+    def _look_closer(self) -> None:
         # One thread looks; the others go on with what is known.
         if self._lock.acquire(blocking=False):
             try:
-                for weight, before in zip(self._weights, self._samples, strict=True):
-                    if _sample(weight.tensor) != before:
-                        self._written = weight.name
-                self._due = time.monotonic() + (self._interval or 0.0)
+                self._written = (
+                    self._hidden_change(self._weights, _sample, self._samples) or self._moved() or self._written
+                )
+            except RuntimeError:
+                # Another thread is changing the module: what it did is seen at the next look.
+                pass
             finally:
+                self._due = time.monotonic() + (self._interval or 0.0)
                 self._lock.release()
+
+    def _hidden_change(
+        self, weights: Sequence[_Weight], summary: Callable[[torch.Tensor], bytes], before: dict[str, bytes]
+    ) -> str | None:
+        """Name what changed without a trace in objects and counters.
+
+        Args:
+            weights: The parameters and buffers.
+            summary: What is compared of a tensor's values.
+            before: What it was, by name.
+        """
+        # The parts that were there: whether torch knows others by now is compared at every look.
+        for name, part, kind, inner in self._kinds:
+            if not all(map(is_, _kind(part), kind)):
+                return f"the forward of {name or 'its class'}"
+            now = _plain_modules(part)
+            if len(now) != len(inner) or not all(map(is_, now, inner)):
+                return f"a plain attribute of {name or 'the module'}"
+        plain = {
+            weight.name: weight.tensor for weight in _plain_tensors([(name, part) for name, part, *_ in self._kinds])
+        }
+        for name, shape, dtype in self._plain:
+            tensor = plain.get(name)
+            alike = tensor is not None and tensor.shape == shape and tensor.dtype is dtype
+            if tensor is None or (alike and summary(tensor) != before[name]):
+                return name
+        return next((weight.name for weight in weights if summary(weight.tensor) != before[weight.name]), None)
+
+    def _other_part(self, named: Sequence[tuple[str, torch.nn.Module]]) -> str | None:
+        for (name, part), (known, known_part, *_) in zip(named, self._kinds, strict=False):
+            if name != known or part is not known_part:
+                return known
+        return None if len(named) == len(self._kinds) else "a submodule"
+
+    def _moved(self) -> str | None:
+        """Name a weight that lies elsewhere with other values: a few of them may all be the same by chance."""
+        for weight in self._weights:
+            address = _address(weight.tensor)
+            if address != self._addresses[weight.name]:
+                if _digest(weight.tensor) != self._digests[weight.name]:
+                    return weight.name
+                self._addresses[weight.name] = address
+        return None
 
     def refresh(self) -> str | None:
         """Compare every value at once; when all are as they were, the weights count as unchanged from then on.
@@ -148,24 +209,42 @@ class WeightWatch:
             Name of a tensor whose values changed, ``None`` when there is none.
         """
         with self._lock:
-            now = _weights_of(self._module)
-            if not self._digests or [weight.name for weight in now] != [weight.name for weight in self._weights]:
+            named = named_parts(self._module)
+            now = _weights_of(named)
+            if self._interval is None:
                 return None if self._same() else self._first_change()
-            different = (weight.name for weight in now if _digest(weight.tensor) != self._digests[weight.name])
-            self._written = next(different, None)
+            if [weight.name for weight in now] != [weight.name for weight in self._weights]:
+                return self._other_part(named) or self._first_change()
+            self._written = self._other_part(named) or self._hidden_change(now, _digest, self._digests)
             if self._written is None:
                 self._take_snapshot()
             return self._written
 
 
-def _weights_of(module: torch.nn.Module) -> list[_Weight]:
+def _weights_of(parts: Sequence[tuple[str, torch.nn.Module]]) -> list[_Weight]:
     return [
-        _Weight(f"{prefix}.{key}" if prefix else key, tensor)
-        for prefix, part in module.named_modules()
+        _Weight(joined(prefix, key), tensor)
+        for prefix, part in parts
         for holder in (part._parameters, part._buffers)
         for key, tensor in holder.items()
         if tensor is not None
     ]
+
+
+def _plain_tensors(parts: Sequence[tuple[str, torch.nn.Module]]) -> list[_Weight]:
+    return [_Weight(joined(prefix, key), tensor) for prefix, part in parts for key, tensor in plain_tensors(part)]
+
+
+def _plain_modules(part: torch.nn.Module) -> list[torch.nn.Module]:
+    return [value for _, value in plain_values(part) if isinstance(value, torch.nn.Module)]
+
+
+def _kind(part: torch.nn.Module) -> tuple[Any, ...]:
+    """Return what decides how a part is run: its class, the forward of that, and the one of its own."""
+    own = vars(part).get("forward")
+    if isinstance(own, InterceptedForward):
+        own = own.interception.forward_before
+    return type(part), inspect.getattr_static(type(part), "forward", None), own
 
 
 def _has_truth(value: Any) -> bool:
@@ -190,6 +269,10 @@ def _in_line(tensor: torch.Tensor) -> torch.Tensor:
         # Axes in the order of their strides: a channels_last or transposed weight is then contiguous.
         plain = plain.permute(sorted(range(plain.dim()), key=lambda axis: -plain.stride()[axis]))
     return plain.reshape(-1)
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.data_ptr() if _has_memory(tensor) else 0
 
 
 def _sample(tensor: torch.Tensor) -> bytes:

@@ -1,0 +1,45 @@
+from collections import OrderedDict, deque, namedtuple
+
+import torch
+
+from aitune.torch.module.module_parts import joined, named_parts, plain_tensors
+
+Two = namedtuple("Two", ["left", "right"])
+
+
+class Hiding(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = torch.nn.Sequential(torch.nn.ReLU())
+        self.layers = [torch.nn.Tanh(), {"deep": (torch.nn.Sequential(torch.nn.Sigmoid()),)}]
+        self.__dict__["aside"] = self.seen
+        self.table = torch.zeros(2)
+        self.kept = OrderedDict(a=deque([torch.ones(1)]), b=Two(torch.ones(2), 3))
+        self.register_buffer("buffer", torch.zeros(1))
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+
+def test_parts_in_plain_containers_are_found_once_with_their_names() -> None:
+    module = Hiding()
+    names = [name for name, _ in named_parts(module)]
+    assert names == ["", "seen", "seen.0", "layers[0]", "layers[1]['deep'][0]", "layers[1]['deep'][0].0"]
+    assert names[:3] == [name for name, _ in module.named_modules()]
+
+
+def test_a_part_that_knows_its_whole_is_no_endless_walk() -> None:
+    module = torch.nn.Module()
+    part = torch.nn.Module()
+    module.part = part
+    part.parents = [module]
+    endless: list[object] = []
+    endless.append(endless)
+    part.endless = endless
+    assert [name for name, _ in named_parts(module)] == ["", "part"]
+
+
+def test_plain_tensors_are_those_that_are_no_weights() -> None:
+    assert [name for name, _ in plain_tensors(Hiding())] == ["table", "kept['a'][0]", "kept['b'][0]"]
+
+
+def test_names_are_joined_as_torch_does() -> None:
+    assert (joined("", "a"), joined("a", ""), joined("a", "b")) == ("a", "a", "a.b")
