@@ -44,6 +44,7 @@ from bench_tools import (
 from zoo_models import ZOO
 
 import aitune.torch as ait
+from aitune.exceptions import AITuneError
 from aitune.torch.tune_strategy.default_candidates import ModuleKind, default_aot_candidates
 
 EAGER = "eager"
@@ -115,6 +116,7 @@ def tune_once(kind: str, mode: Mode, seed: int) -> dict[str, Any]:
         "seconds": report.seconds,
         "reason": graph.reason,
         "outcomes": {o.description: f"{o.status}: {o.reason}" if o.reason else o.status for o in graph.outcomes},
+        "build_seconds": {o.description: o.build_seconds for o in graph.outcomes},
     }
 
 
@@ -138,7 +140,7 @@ def measure_all(kind: str, mode: Mode, rounds: int) -> dict[str, Any]:
                 module, samples, batch_sizes=mode.batch_sizes, max_num_batches_per_batch_size=2, strategy=strategy,
                 accuracy_budget=_budget(mode), ignore_failing_modules=False,
             )  # fmt: skip
-        except ait.AITuneError as error:
+        except AITuneError as error:
             failed[backend.describe()] = str(error)
             continue
         calls[backend.key()] = lambda module=module: module(*args, **kwargs)
