@@ -5,6 +5,7 @@ from report_parts import agreeing, measured
 
 from aitune.torch.report.front import speed_accuracy_front
 from aitune.torch.report.tune_report import ModuleReport
+from aitune.torch.report.wording import speedup_interval
 from aitune.torch.task.outcome import CandidateOutcome, OutputAgreement, PairedComparison
 
 
@@ -87,3 +88,12 @@ def test_a_speed_that_is_undecided_beats_nothing_within_its_interval(graph):
     sure = replace(shaky, low=3.0)
     points = {point.key: point for point in speed_accuracy_front(replace(noisy, comparisons=(sure,)))}
     assert (points["shaky"].low, points["shaky"].high) == (3.0, 2500.0)
+
+
+def test_a_comparison_without_a_pair_is_no_point_and_shows_no_interval(graph):
+    candidate = next(outcome for outcome in graph.outcomes if outcome.key == "onnx-key")
+    without = PairedComparison("onnx-key", "baseline", 1.0, 0.001, 1000.0, 0.0, "undecided", 0, 0, 0.1, "no time")
+    unmeasured = replace(graph, comparisons=(without,))
+    assert "onnx-key" not in [point.key for point in speed_accuracy_front(unmeasured)]
+    assert candidate.measurements
+    assert speedup_interval(without) == "not compared"

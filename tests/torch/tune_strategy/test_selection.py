@@ -170,6 +170,13 @@ def test_the_reason_of_an_original_that_stays(verdict, expected):
     assert explain_kept(["a", "b"], "baseline", comparisons, NAMES) == expected
 
 
+def test_a_comparison_without_a_pair_explains_nothing():
+    without = replace(compared("b", "baseline", "undecided", 1.0), pairs=0, low=0.001, high=1000.0)
+    both = [compared("a", "baseline", "slower", 0.8), without]
+    assert "OpenVINO" not in explain_kept(["a", "b"], "baseline", both, NAMES)
+    assert "compared" in explain_kept(["b"], "baseline", [without], NAMES)
+
+
 def test_no_reason_holds_a_key_or_a_second_sentence():
     keys = {key: f"{key}-7b5ad058fd695d66" for key in NAMES}
     names = {keys[key]: name for key, name in NAMES.items()}

@@ -73,6 +73,8 @@ def _speed(graph: GraphReport, outcome: CandidateOutcome) -> tuple[float, float,
     if outcome.is_baseline:
         return 1.0, 1.0, 1.0, False
     paired = comparison_with_baseline(graph, outcome)
+    if paired is not None and not paired.was_measured:
+        return None
     if paired is not None:
         return paired.speedup, paired.low, paired.high, paired.verdict == "undecided"
     baseline = baseline_of(graph)

@@ -40,7 +40,9 @@ def best_measurement(outcome: CandidateOutcome) -> BatchMeasurement | None:
 
 
 def speedup_interval(comparison: PairedComparison) -> str:
-    """Write a speed-up with its interval, such as ``"1.53 [1.49, 1.57]"``."""
+    """Write a speed-up with its interval, such as ``"1.53 [1.49, 1.57]"``; without a pair there is neither."""
+    if not comparison.was_measured:
+        return "not compared"
     number = get_metric("speedup").number
     return f"{number(comparison.speedup)} [{number(comparison.low)}, {number(comparison.high)}]"
 

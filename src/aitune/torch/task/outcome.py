@@ -115,6 +115,8 @@ class BatchMeasurement:
         low_ms: Lower end of the interval of the median.
         high_ms: Upper end of the interval of the median.
         num_calls: Calls that were timed.
+        p90_high_ms: Upper end of the interval of the 90th percentile; ``None`` where it is not known.
+        p99_high_ms: The same of the 99th.
     """
 
     batch_size: int
@@ -124,6 +126,8 @@ class BatchMeasurement:
     low_ms: float
     high_ms: float
     num_calls: int
+    p90_high_ms: float | None = None
+    p99_high_ms: float | None = None
 
     @property
     def throughput(self) -> float:
@@ -182,9 +186,9 @@ class PairedComparison:
         candidate: Key of the one that is judged.
         opponent: Key of the one that it is judged against.
         speedup: Estimate of opponent time over candidate time; above 1 the candidate is faster.
-        low: Lower end of its interval.
+        low: Lower end of its interval; without a pair it is as wide as can be written.
         high: Upper end of its interval.
-        confidence: Confidence of the interval, such as 0.995.
+        confidence: Confidence of the interval, such as 0.995; 0 without a pair.
         verdict: What the interval says.
         pairs: Pairs of blocks measured.
         clean_pairs: Pairs that other processes did not disturb.
@@ -205,6 +209,11 @@ class PairedComparison:
     seconds: float
     reason: str
     failed: str | None = None
+
+    @property
+    def was_measured(self) -> bool:
+        """Whether there is a pair of blocks; without one ratio and interval say nothing."""
+        return self.pairs > 0
 
 
 @dataclass(frozen=True)

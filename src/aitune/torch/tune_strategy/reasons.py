@@ -76,7 +76,9 @@ def explain_kept(
     against = [c for c in comparisons if c.opponent == baseline and c.candidate in candidates]
     if not against:
         return "no candidate is clearly faster" if candidates else "no candidate came through"
-    best = max(against, key=lambda comparison: comparison.speedup)
+    best = max(against, key=lambda comparison: (comparison.was_measured, comparison.speedup))
+    if not best.was_measured:
+        return "no candidate was compared with it side by side: the time for that was up"
     span = f"{best.speedup:.2f} ({best.low:.2f} to {best.high:.2f}) times its speed"
     name = names[best.candidate]
     if best.verdict == "undecided":

@@ -85,6 +85,17 @@ def test_disturbed_pairs_count_while_they_scatter_little():
     assert fight([1.1, 1.9] * 10, CLEAN)[0].decision.verdict == "faster"
 
 
+@pytest.mark.parametrize(("fast", "slow", "verdict"), [(1.6, 3.0, "faster"), (0.35, 0.65, "slower")])
+def test_disturbed_pairs_that_scatter_decide_what_is_far_beyond_doubt(fast, slow, verdict):
+    duel, decided_at = fight([fast, slow] * 5, DIRTY)
+    assert decided_at == 10
+    assert duel.decision.verdict == verdict
+
+
+def test_disturbed_pairs_that_scatter_never_tie():
+    assert fight([0.8, 1.25] * 10, DIRTY, replace(RULES, tie_within=2.0))[1] is None
+
+
 def test_ratios_are_opponent_over_candidate():
     duel = Duel("a", "b", RULES)
     for _ in range(10):
@@ -105,8 +116,14 @@ def test_at_the_end_an_interval_across_everything_is_undecided():
     assert duel.finish().verdict == "undecided"
 
 
+def test_at_the_end_a_look_that_will_not_come_is_taken():
+    duel, decided_at = fight([0.9] + [1.05] * 16, rules=replace(RULES, looks=(10, 20)))
+    assert decided_at is None
+    assert duel.finish().verdict == "faster"
+
+
 def test_at_the_end_nothing_is_called_faster_that_the_looks_did_not():
-    duel, _ = fight([0.9] + [1.05] * 12)
+    duel, _ = fight([0.9] + [1.05] * 16, rules=replace(RULES, looks=(10,)))
     assert duel.finish().verdict == "undecided"
 
 

@@ -18,6 +18,10 @@ from aitune.torch.task.paired.signed_rank import (
 _LARGEST_DEVIATION = 0.15
 """Disturbed pairs are used as well, but only while the ratios scatter less than this (as a logarithm)."""
 
+_SCATTERED_MARGIN = 0.10
+"""Where they scatter more, only a difference counts that is this much larger (as a logarithm) than it would have to be:
+what disturbs one contestant more than the other shifts the ratio by some percent, and does not make it double."""
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -112,7 +116,7 @@ class Duel:
         if self.decision is None:
             # Both looks are taken when they are due: one put off until the scatter allows it would be a further look.
             clean, every = self._look("clean", self._clean_differences()), self._look("all", self._differences())
-            self.decision = clean or (every if self._is_calm() else None)
+            self.decision = self._judge(clean) or self._judge_disturbed(every)
 
     def finish(self) -> Decision | None:
         """Decide with what there is, because time is up; ``None`` without a single pair."""
@@ -126,28 +130,39 @@ class Duel:
             return self.decision.interval.estimate
         return self._current_interval().estimate if self._pairs else 0.0
 
-    def _look(self, stream: str, differences: Sequence[float]) -> Decision | None:
+    def _look(self, stream: str, differences: Sequence[float]) -> CentreInterval | None:
         looks, position = self._rules.looks, self._next_look[stream]
         if position >= len(looks) or len(differences) < looks[position]:
             return None
         while position < len(looks) and looks[position] <= len(differences):
             position += 1
         self._next_look[stream] = position
-        interval = signed_rank_interval(differences, self._rules.alpha)
-        return judge(interval, self._rules) if interval is not None else None
+        return signed_rank_interval(differences, self._rules.alpha)
+
+    def _judge(self, interval: CentreInterval | None) -> Decision | None:
+        return None if interval is None else judge(interval, self._rules)
+
+    def _judge_disturbed(self, interval: CentreInterval | None) -> Decision | None:
+        decision = self._judge(interval)
+        if interval is None or decision is None or self._is_calm():
+            return decision
+        clear = math.log1p(self._rules.minimum_gain) + _SCATTERED_MARGIN
+        return decision if interval.low > clear or interval.high < -clear else None
 
     def _final_decision(self) -> Decision:
         interval = self._current_interval()
-        is_short = self.pairs < self._rules.looks[0]
-        if is_short and interval.confidence >= 1.0 - self._rules.alpha and self._is_calm():
-            # Calls so long that no look was reached: this is the only one.
-            decision = judge(interval, self._rules)
+        is_sure = interval.confidence >= 1.0 - self._rules.alpha
+        if is_sure and self._has_looks_left():
+            # One that will not come is taken now; alpha was set aside for all of them.
+            decision = self._judge_disturbed(interval)
             if decision is not None:
                 return decision
-        is_sure = interval.confidence >= 1.0 - self._rules.alpha
         if is_sure and _is_within(interval, self._rules.final_tie_within):
             return Decision("tie", interval, self._rules.final_tie_within)
         return Decision("undecided", interval)
+
+    def _has_looks_left(self) -> bool:
+        return all(position < len(self._rules.looks) for position in self._next_look.values())
 
     def _current_interval(self) -> CentreInterval:
         clean, every = self._clean_differences(), self._differences()
