@@ -236,6 +236,11 @@ class _Version(msgspec.Struct):
     version: int = 0
 
 
+# Made here and not at the first use, where somebody waits for a file.
+_version_decoder = msgspec.json.Decoder(_Version)
+_manifest_decoder = msgspec.json.Decoder(Manifest)
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     """Write a manifest as JSON.
 
@@ -263,7 +268,7 @@ def decode_manifest(text: bytes) -> Manifest:
         ArtifactError: It is no manifest, contradicts itself, or is of a version that cannot be read here.
     """
     try:
-        found = msgspec.json.decode(text, type=_Version)
+        found = _version_decoder.decode(text)
         if found.format != FORMAT:
             raise ArtifactError(f"its manifest is one of {found.format!r}, expected {FORMAT!r}")
         if found.version > FORMAT_VERSION:
@@ -273,6 +278,6 @@ def decode_manifest(text: bytes) -> Manifest:
             )
         if found.version < OLDEST_VERSION:
             raise ArtifactError(f"it has format version {found.version}, which never was; it is damaged")
-        return msgspec.json.decode(text, type=Manifest)
+        return _manifest_decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ArtifactError(f"its manifest cannot be read: {error}") from error

@@ -138,6 +138,8 @@ class Artifact:
         if files is not None:
             wanted = list(dict.fromkeys(part.member for file in files for part in file.parts))
         pending = [sha256 for sha256 in wanted if sha256 not in self._verified]
+        if not pending:
+            return
         with ThreadPoolExecutor(_THREADS) as pool:
             hashes = list(pool.map(self._hash_member, pending))
         for sha256, found in zip(pending, hashes, strict=True):

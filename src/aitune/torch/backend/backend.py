@@ -44,6 +44,7 @@ class Backend(ABC):
         device_types: Kinds of device that it can run on.
         is_exact: Whether it keeps the precision of the module; one that gives precision away says ``False``.
         needs_original_module: Whether it calls the original module when it runs.
+        native_code: Whether its build is machine code that runs in the process which loads it.
         recovery: How it comes back in another process: from its artifact, by compiling again, or from the module.
         required_packages: Packages that must be importable.
         extra: Extra of this distribution that installs them.
@@ -57,6 +58,7 @@ class Backend(ABC):
     device_types: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     is_exact: bool = True
     needs_original_module: ClassVar[bool] = False
+    native_code: ClassVar[bool] = False
     recovery: ClassVar[Literal["artifact", "compile", "module"]] = "artifact"
     required_packages: ClassVar[tuple[str, ...]] = ()
     extra: ClassVar[str | None] = None

@@ -54,6 +54,7 @@ class TorchInductorAotBackend(ArtifactBackend):
 
     config_type = TorchInductorAotBackendConfig
     config: TorchInductorAotBackendConfig
+    native_code: ClassVar[bool] = True
     required_packages: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: TorchInductorAotBackendConfig | None = None) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from aitune.artifact.manifest import TensorRecord
 from aitune.exceptions import ArtifactError
+from aitune.torch.module.tensor_digests import TensorDigests
 
 WEIGHTS_FILE = "weights.safetensors"
-_THREADS = 2
 
 
 def describe_tensors(module: torch.nn.Module, with_values: bool) -> tuple[TensorRecord, ...]:
@@ -25,7 +22,7 @@ def describe_tensors(module: torch.nn.Module, with_values: bool) -> tuple[Tensor
         with_values: Whether the values are hashed.
     """
     named = list(_named_tensors(module))
-    hashes = _hashes([tensor for _, tensor in named]) if with_values else [None] * len(named)
+    hashes = TensorDigests().of([tensor for _, tensor in named]) if with_values else [None] * len(named)
     return tuple(
         TensorRecord(name=name, shape=tuple(tensor.shape), dtype=_dtype(tensor), sha256=sha256)
         for (name, tensor), sha256 in zip(named, hashes, strict=True)
@@ -54,16 +51,27 @@ def first_difference(records: Sequence[TensorRecord], module: torch.nn.Module) -
     return None if extra is None else f"it has {extra!r}, which the tuned module had not"
 
 
-def first_other_value(records: Sequence[TensorRecord], module: torch.nn.Module) -> str | None:
+def tensors_with_hashes(records: Sequence[TensorRecord], module: torch.nn.Module) -> list[torch.Tensor]:
+    """Return the parameters and buffers whose values are described, in the order of the records.
+
+    Args:
+        records: The parameters and buffers.
+        module: A module of the same architecture.
+    """
+    found = dict(_named_tensors(module))
+    return [found[record.name] for record in records if record.sha256 is not None]
+
+
+def first_other_value(records: Sequence[TensorRecord], module: torch.nn.Module, digests: TensorDigests) -> str | None:
     """Return the name of the first parameter or buffer whose values are not the described ones, if there is one.
 
     Args:
         records: The parameters and buffers, with hashes.
         module: A module of the same architecture.
+        digests: Hashes of the module's tensors as they are now.
     """
-    found = dict(_named_tensors(module))
     hashed = [record for record in records if record.sha256 is not None]
-    hashes = _hashes([found[record.name] for record in hashed])
+    hashes = digests.of(tensors_with_hashes(records, module))
     return next((r.name for r, found_hash in zip(hashed, hashes, strict=True) if r.sha256 != found_hash), None)
 
 
@@ -150,18 +158,3 @@ def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]
 
 def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _hashes(tensors: Sequence[torch.Tensor]) -> list[str | None]:
-    with ThreadPoolExecutor(_THREADS) as pool:
-        unique = {id(tensor): tensor for tensor in tensors}
-        hashes = dict(zip(unique, pool.map(_hash, unique.values()), strict=True))
-    return [hashes[id(tensor)] for tensor in tensors]
-
-
-def _hash(tensor: torch.Tensor) -> str | None:
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        return None
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    content: Any = plain.view(torch.uint8).numpy() if plain.numel() else b""
-    return hashlib.sha256(content).hexdigest()

@@ -32,7 +32,7 @@ from aitune.torch.checkpoint.evidence_records import evidence_of
 from aitune.torch.checkpoint.module_weights import describe_tensors, save_weights
 from aitune.torch.checkpoint.places import FoundModule, find_wrapped
 from aitune.torch.checkpoint.plain_state import artifact_paths_in, state_to_plain
-from aitune.torch.checkpoint.requirements import describe_environment, requirements_of, runs_native_code
+from aitune.torch.checkpoint.requirements import describe_environment, requirements_of
 from aitune.torch.checkpoint.shared_weights import SharedWeights
 from aitune.torch.module.plain_data import graph_spec_to_dict
 from aitune.torch.module.servable import TunedGraph
@@ -179,7 +179,6 @@ class _Build:
 def _pack_backend(build: _Build, graph: GraphRecord, store: _Store) -> BackendRecord:
     backend_class = _class_of(build.name)
     own_graph = _graph_record(build.state["graph_spec"]) if "graph_spec" in build.state else graph
-    native_code = runs_native_code(build.name, backend_class)
     device = torch.device(str(build.state.get("device", "cpu")))
     return BackendRecord(
         name=build.name,
@@ -188,10 +187,10 @@ def _pack_backend(build: _Build, graph: GraphRecord, store: _Store) -> BackendRe
         state=state_to_plain({name: value for name, value in build.state.items() if name != "graph_spec"}),
         graph=None if own_graph == graph else own_graph,
         files=tuple(_pack_files(build.state, store)),
-        native_code=native_code,
+        native_code=backend_class.native_code,
         needs_module=backend_class.needs_original_module,
         holds_weights=backend_class.recovery == "artifact",
-        requirements=requirements_of(native_code, device),
+        requirements=requirements_of(backend_class.native_code, device),
     )
 
 

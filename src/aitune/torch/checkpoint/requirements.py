@@ -11,21 +11,7 @@ from aitune.artifact.manifest import EnvironmentRecord, RequirementsRecord
 from aitune.torch.backend.fingerprint import library_versions
 from aitune.utils.processor import processor_features, processor_name
 
-# Backends of aitune whose build is machine code and whose class does not say so itself.
-_NATIVE_BACKENDS = frozenset({"TorchInductorAot"})
 _PACKAGES = ("onnxruntime", "openvino", "torchao", "tensorrt", "torch-tensorrt", "transformers")
-
-
-def runs_native_code(name: str, backend_class: type | None = None) -> bool:
-    """Say whether the build of a backend is machine code that runs in the process which loads it.
-
-    The name decides and not the file: it is the backend's code that would load it.
-
-    Args:
-        name: Name of the backend.
-        backend_class: Its class, whose attribute ``native_code`` is asked as well.
-    """
-    return name in _NATIVE_BACKENDS or bool(getattr(backend_class, "native_code", False))
 
 
 def requirements_of(native_code: bool, device: torch.device) -> RequirementsRecord:

@@ -20,17 +20,12 @@ from aitune.exceptions import AITuneEnvironmentError, AITuneError, ArtifactError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.checkpoint.container_classes import prepare_containers
-from aitune.torch.checkpoint.module_weights import (
-    current_values,
-    first_difference,
-    first_other_value,
-    load_weights,
-    put_back,
-)
+from aitune.torch.checkpoint.module_weights import first_difference
 from aitune.torch.checkpoint.places import module_at
 from aitune.torch.checkpoint.plain_state import state_from_plain
-from aitune.torch.checkpoint.requirements import devices_here, runs_native_code
+from aitune.torch.checkpoint.requirements import devices_here
 from aitune.torch.checkpoint.standalone import absent_module
+from aitune.torch.checkpoint.tuned_weights import TunedWeights, when_raised
 from aitune.torch.checkpoint.unpacking_folder import UnpackingFolder
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
@@ -116,6 +111,9 @@ def _unused_members_checked(artifact: Artifact, options: UnpackingOptions) -> It
         for backend in graph.backends[1:]
         for file in backend.files
     ]
+    if not unused:
+        yield artifact.verify
+        return
     with ThreadPoolExecutor(1) as pool:
         checked = pool.submit(artifact.verify, unused)
 
@@ -164,30 +162,6 @@ class _Loader:
                 f"{record.graphs[0].graph.signature.positional + record.graphs[0].graph.signature.keyword_only}"
             )
 
-    def _bring_weights(self, record: ModuleRecord, original: torch.nn.Module, on_error: ExitStack) -> None:
-        """See to it that the module has the weights of the tuning."""
-        if record.weights is None and not any(b.holds_weights for b in record.backends):
-            return
-        other = first_other_value(record.tensors, original)
-        if other is None:
-            return
-        if record.weights is None:
-            raise ArtifactError(
-                f"{record.name!r} has other weights than it was tuned with (the first is {other!r}), and "
-                f"{self.artifact.path} answers with those: load the weights of the tuning into the module first, or "
-                f"save with include_original_weights=True"
-            )
-        folder = UnpackingFolder()
-        try:
-            self.artifact.extract([record.weights], folder.path)
-            on_error.push(_when_raised(put_back, current_values(original)))
-            load_weights(original, folder.path / record.weights.path)
-        finally:
-            folder.remove()
-        still = first_other_value(record.tensors, original)
-        if still is not None:
-            raise ArtifactError(f"the weights in {self.artifact.path} are not those of the tuning: {still!r} differs")
-
     def _load_module(self, record: ModuleRecord, original: torch.nn.Module | None, on_error: ExitStack) -> Module:
         module = original
         if module is None:
@@ -195,21 +169,24 @@ class _Loader:
         wrapper = module_registry().wrapper_of(module)
         if wrapper is None:
             wrapper = Module(module, module_registry().unused_name(record.name))
-            on_error.push(_when_raised(wrapper.unwrap))
+            on_error.push(when_raised(wrapper.unwrap))
         else:
             on_error.enter_context(wrapper.unchanged_on_error())
-        if original is not None:
-            self._bring_weights(record, original, on_error)
+        weights = TunedWeights(self.artifact, record, original)
+        weights.bring(on_error)
         state = {
             "name": wrapper.name,
             "graphs": [{"graph_spec": _plain(tuned.graph), "backend": {"record": tuned}} for tuned in record.graphs],
         }
 
         def restore(view: torch.nn.Module, entry: dict[str, Any]) -> Backend:
-            return self._restore_best(record, entry["record"], None if original is None else view)
+            backend = self._restore_best(record, entry["record"], None if original is None else view, weights)
+            # Nothing serves before it is known that the module would answer with the same weights.
+            weights.require_same()
+            return backend
 
         try:
-            return Module.from_dict(module, state, restore=restore)
+            return Module.from_dict(module, state, restore=restore, digests=weights.digests)
         except (AITuneError, MemoryError):
             raise
         except Exception as error:
@@ -221,11 +198,13 @@ class _Loader:
 
     # -- the builds ------------------------------------------------------------------------------------------------
 
-    def _restore_best(self, record: ModuleRecord, tuned: TunedGraphRecord, view: torch.nn.Module | None) -> Backend:
+    def _restore_best(
+        self, record: ModuleRecord, tuned: TunedGraphRecord, view: torch.nn.Module | None, weights: TunedWeights
+    ) -> Backend:
         failures: list[tuple[BackendRecord, AITuneError]] = []
         for build in tuned.backends[: 1 if self.options.strict else None]:
             try:
-                backend = self._restore(record, tuned, build, view)
+                backend = self._restore(tuned, build, view, self.options.device_of(record.name), weights)
             except DamagedError:
                 raise
             except AITuneError as error:
@@ -248,16 +227,22 @@ class _Loader:
         return self._original(tuned, view)
 
     def _restore(
-        self, record: ModuleRecord, tuned: TunedGraphRecord, build: BackendRecord, view: torch.nn.Module | None
+        self,
+        tuned: TunedGraphRecord,
+        build: BackendRecord,
+        view: torch.nn.Module | None,
+        device: torch.device | str | None,
+        weights: TunedWeights,
     ) -> Backend:
         """Make a build ready to serve; nothing of its files is read before it is known to fit."""
-        device = self.options.device_of(record.name)
         reason = self._why_not(build, view, device)
         if reason is not None:
             raise AITuneEnvironmentError(reason)
         folder = UnpackingFolder()
         try:
             self.artifact.extract(build.files, folder.path)
+            # Extracting has both cores busy, most runtimes load with one.
+            weights.start_comparing()
             state = state_from_plain(build.state, folder.path)
             state["backend"] = build.name
             state["graph_spec"] = _plain(build.graph if build.graph is not None else tuned.graph)
@@ -277,8 +262,8 @@ class _Loader:
         backend_class = registry.load(build.name)
         if view is None and (build.needs_module or backend_class.needs_original_module):
             return "it needs the original module, which was not given"
-        native_code = build.native_code or runs_native_code(build.name, backend_class)
-        if native_code and not self.options.allow_native_code:
+        # The class is asked too: it is its code that would load the build, whatever the file says.
+        if (build.native_code or backend_class.native_code) and not self.options.allow_native_code:
             return "it is machine code, which allow_native_code=False forbids"
         if device is not None and torch.device(device).type != build.requirements.device_type:
             return f"it was built for {build.requirements.device_type} and cannot serve on {device}"
@@ -331,16 +316,6 @@ def _parameters(module: torch.nn.Module) -> tuple[Any, ...]:
 
 def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
     return module.original if issubclass(type(module), Module) else module  # type: ignore[return-value]
-
-
-def _when_raised(undo: Callable[..., Any], *args: Any) -> Callable[..., None]:
-    """Return an exit function that undoes something when the block it belongs to raised."""
-
-    def leave(kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            undo(*args)
-
-    return leave
 
 
 def _listed(failures: Sequence[tuple[BackendRecord, AITuneError]]) -> str:

@@ -29,6 +29,7 @@ from aitune.torch.module.hook_watch import HookWatch
 from aitune.torch.module.interception import InterceptedForward, Interception
 from aitune.torch.module.sample_metadata import SampleMetadata
 from aitune.torch.module.servable import Servable, TunedGraph
+from aitune.torch.module.tensor_digests import TensorDigests
 from aitune.torch.module.weight_watch import WeightWatch
 
 __all__ = ["FALLBACK_CAUSES", "Servable", "TunedGraph", "TunedModule"]
@@ -46,6 +47,7 @@ class TunedModule:
         on_unknown_input: What happens to a call that no graph covers.
         weight_check_interval: Seconds from one comparison of the weights' values to the next; ``None`` never compares
             them, only objects, version counters and addresses.
+        digests: Hashes of weights that are known already.
     """
 
     def __init__(
@@ -55,13 +57,14 @@ class TunedModule:
         graphs: Sequence[TunedGraph],
         on_unknown_input: Literal["eager", "error"] = "eager",
         weight_check_interval: float | None = None,
+        digests: TensorDigests | None = None,
     ) -> None:
         self._interception = interception
         self._signature = signature
         self.graphs = tuple(graphs)
         self._on_unknown_input = on_unknown_input
         holds_weights = any(not (g.backend.follows_weights or g.backend.runs_original) for g in self.graphs)
-        self._weights = WeightWatch(interception.module, weight_check_interval if holds_weights else None)
+        self._weights = WeightWatch(interception.module, weight_check_interval if holds_weights else None, digests)
         self._hooks = HookWatch(interception.module)
         self._counters = CallCounters([*(f"graph:{number}" for number in range(len(self.graphs))), *FALLBACK_CAUSES])
         self._warned: set[int] = set()

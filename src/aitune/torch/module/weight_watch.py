@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import threading
 import time
@@ -17,6 +16,7 @@ import torch
 from aitune.torch.module.hook_watch import global_hooks
 from aitune.torch.module.interception import InterceptedForward
 from aitune.torch.module.module_parts import joined, named_parts, plain_tensors, plain_values
+from aitune.torch.module.tensor_digests import TensorDigests, digest_of, has_plain_values
 
 _SAMPLES_PER_TENSOR = 64
 _version = attrgetter("_version")
@@ -44,9 +44,12 @@ class WeightWatch:
     Args:
         module: The module whose weights are watched.
         interval: Seconds from one comparison of values to the next; ``None`` never compares values.
+        digests: Hashes of weights that are known already.
     """
 
-    def __init__(self, module: torch.nn.Module, interval: float | None = None) -> None:
+    def __init__(
+        self, module: torch.nn.Module, interval: float | None = None, digests: TensorDigests | None = None
+    ) -> None:
         self._module = module
         self._interval = interval
         self._lock = threading.Lock()
@@ -54,7 +57,8 @@ class WeightWatch:
         self._written: str | None = None
         self._take_snapshot()
         watched = [] if interval is None else [*self._weights, *_plain_tensors(named_parts(module))]
-        self._digests = {weight.name: _digest(weight.tensor) for weight in watched}
+        hashes = (digests or TensorDigests()).of([weight.tensor for weight in watched])
+        self._digests = {weight.name: digest for weight, digest in zip(watched, hashes, strict=True)}
 
     def _take_snapshot(self) -> None:
         # A part that takes part twice is looked at once.
@@ -158,7 +162,7 @@ class WeightWatch:
                 self._lock.release()
 
     def _hidden_change(
-        self, weights: Sequence[_Weight], summary: Callable[[torch.Tensor], bytes], before: dict[str, bytes]
+        self, weights: Sequence[_Weight], summary: Callable[[torch.Tensor], Any], before: dict[str, Any]
     ) -> str | None:
         """Name what changed without a trace in objects and counters.
 
@@ -195,7 +199,7 @@ class WeightWatch:
         for weight in self._weights:
             address = _address(weight.tensor)
             if address != self._addresses[weight.name]:
-                if _digest(weight.tensor) != self._digests[weight.name]:
+                if digest_of(weight.tensor) != self._digests[weight.name]:
                     return weight.name
                 self._addresses[weight.name] = address
         return None
@@ -215,7 +219,7 @@ class WeightWatch:
                 return None if self._same() else self._first_change()
             if [weight.name for weight in now] != [weight.name for weight in self._weights]:
                 return self._other_part(named) or self._first_change()
-            self._written = self._other_part(named) or self._hidden_change(now, _digest, self._digests)
+            self._written = self._other_part(named) or self._hidden_change(now, digest_of, self._digests)
             if self._written is None:
                 self._take_snapshot()
             return self._written
@@ -252,14 +256,9 @@ def _has_truth(value: Any) -> bool:
 
 
 def _first_parameter(part: torch.nn.Module) -> torch.Tensor | None:
-    tensors = (tensor for tensor in part._parameters.values() if tensor is not None and _has_memory(tensor))
+    tensors = (tensor for tensor in part._parameters.values() if tensor is not None and has_plain_values(tensor))
     # Integers stay where they are when the precision changes.
     return next((tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()), None)
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    plain = type(tensor.data) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
-    return plain and not tensor.is_quantized and not tensor.is_meta
 
 
 def _in_line(tensor: torch.Tensor) -> torch.Tensor:
@@ -272,18 +271,14 @@ def _in_line(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    return tensor.data_ptr() if _has_memory(tensor) else 0
+    return tensor.data_ptr() if has_plain_values(tensor) else 0
 
 
 def _sample(tensor: torch.Tensor) -> bytes:
-    if not _has_memory(tensor):
+    if not has_plain_values(tensor):
         return b""
     line = _in_line(tensor)
     return _bytes(line[:: max(1, line.numel() // _SAMPLES_PER_TENSOR)])
-
-
-def _digest(tensor: torch.Tensor) -> bytes:
-    return hashlib.blake2b(_bytes(_in_line(tensor))).digest() if _has_memory(tensor) else b""
 
 
 def _bytes(line: torch.Tensor) -> bytes:

@@ -28,6 +28,7 @@ from aitune.torch.module.proxy import ModuleProxy, new_proxy
 from aitune.torch.module.recording_module import RecordedGraph, RecordingForward, RecordingModule
 from aitune.torch.module.registry import module_registry
 from aitune.torch.module.servable import Servable, TunedGraph
+from aitune.torch.module.tensor_digests import TensorDigests
 from aitune.torch.module.tuned_module import TunedModule
 
 __all__ = ["Module", "ModuleState", "Strategies", "Tuner"]
@@ -334,9 +335,9 @@ class Module(ModuleProxy):
             self._tuned = self._tuned_module(tuned)
             self._enter(ModuleState.TUNED)
 
-    def _tuned_module(self, graphs: Sequence[TunedGraph]) -> TunedModule:
+    def _tuned_module(self, graphs: Sequence[TunedGraph], digests: TensorDigests | None = None) -> TunedModule:
         return TunedModule(
-            self._interception, self._signature, graphs, config.on_unknown_input, config.weight_check_interval
+            self._interception, self._signature, graphs, config.on_unknown_input, config.weight_check_interval, digests
         )
 
     def _check_device(self, device: torch.device | str | None) -> torch.device:
@@ -374,6 +375,7 @@ class Module(ModuleProxy):
         device: torch.device | str | None = None,
         *,
         restore: Callable[[torch.nn.Module, dict[str, Any]], Servable],
+        digests: TensorDigests | None = None,
     ) -> Module:
         """Wrap a module and let it run on stored backends.
 
@@ -382,6 +384,7 @@ class Module(ModuleProxy):
             state: What :meth:`to_dict` gave.
             device: Device to serve on; by default the one each backend was built for.
             restore: Makes a backend from its stored form.
+            digests: Hashes of the module's weights that are known already.
         """
         wrapper = cls(module, state["name"])
         view = wrapper._interception.plain_view()
@@ -390,6 +393,6 @@ class Module(ModuleProxy):
             backend = restore(view, entry["backend"])
             backend.deploy(device)
             graphs.append(TunedGraph(graph_spec_from_dict(entry["graph_spec"]), backend))
-        wrapper._tuned = wrapper._tuned_module(graphs)
+        wrapper._tuned = wrapper._tuned_module(graphs, digests)
         wrapper._enter(ModuleState.TUNED)
         return wrapper
