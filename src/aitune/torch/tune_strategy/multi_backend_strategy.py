@@ -12,6 +12,7 @@ import torch
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.tune_strategy.default_candidates import ModuleKind
+from aitune.torch.tune_strategy.hook_results import hook_name
 from aitune.torch.tune_strategy.mixin.find_max_batch_size_mixin import FindMaxBatchSizeMixin
 from aitune.torch.tune_strategy.strategy_settings import backend_settings
 
@@ -75,11 +76,15 @@ class MultiBackendStrategy(FindMaxBatchSizeMixin):
         if self._explicit_backends is not None:
             return self._explicit_backends
         if self._resolved_backends is None:
-            self._resolved_backends = self._resolve_default_backends()
+            resolved = self._resolve_default_backends()
+            self._resolved_backends = self._checked(resolved, "_resolve_default_backends")
         return self._resolved_backends
 
     def _candidates(self) -> Sequence[Backend]:
-        return self._backends
+        return self._checked(self._backends, "_backends")
+
+    def _checked(self, backends: Any, hook: str) -> list[Backend]:
+        return check_backends(backends, f"what {hook_name(self, hook)} returned")
 
     def _configure_for_module(self, module: torch.nn.Module) -> None:
         """Forget the defaults when the kind of module changed; explicit candidates stay."""
@@ -96,8 +101,8 @@ class MultiBackendStrategy(FindMaxBatchSizeMixin):
         """Build only the candidates for the selected workflow and module type."""
         distributed = self._kind.distributed
         if self._workflow == "jit":
-            return self._default_jit_backends(distributed)
-        return self._default_aot_backends(distributed)
+            return self._checked(self._default_jit_backends(distributed), "_default_jit_backends")
+        return self._checked(self._default_aot_backends(distributed), "_default_aot_backends")
 
     @abstractmethod
     def _default_aot_backends(self, distributed: bool = False) -> list[Backend]:
@@ -135,23 +140,27 @@ def _for_workflow(cls: type[Strategy], workflow: str, kwargs: dict[str, Any]) ->
     return cls(**{**kwargs, "workflow": workflow})
 
 
-def check_backends(backends: Sequence[Any]) -> list[Backend]:
+def check_backends(backends: Any, what: str = "backends") -> list[Backend]:
     """Return the list when it holds backends that were never built.
+
+    Args:
+        backends: What was given.
+        what: What it is called in messages.
 
     Raises:
         AITuneUserInputError: It holds something else.
     """
     if isinstance(backends, Backend) or not isinstance(backends, Sequence):
-        raise AITuneUserInputError(f"backends must be a list of backends, got {backends!r}")
+        raise AITuneUserInputError(f"{what} must be a list of backends, got {backends!r}")
     for backend in backends:
         if isinstance(backend, type) and issubclass(backend, Backend):
             raise AITuneUserInputError(
-                f"backends holds the class {backend.__name__}; give an instance: {backend.__name__}()"
+                f"{what} holds the class {backend.__name__}; give an instance: {backend.__name__}()"
             )
         if not isinstance(backend, Backend):
-            raise AITuneUserInputError(f"backends must hold backends, got {backend!r}")
+            raise AITuneUserInputError(f"{what} must hold backends, got {backend!r}")
     keys = [backend.key() for backend in backends]
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:
-        raise AITuneUserInputError(f"backends holds {twice[0]} twice; each candidate must differ in its configuration")
+        raise AITuneUserInputError(f"{what} holds {twice[0]} twice; each candidate must differ in its configuration")
     return list(backends)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from aitune.exceptions import ProfilingError
 from aitune.torch.backend.backend import Backend
@@ -49,29 +46,15 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
         super()._reset()
         self._served: dict[str, TunedModule] = {}
         self._runner_up: _TuneCandidate | None = None
-        self._module: torch.nn.Module | None = None
 
     def _end_run(self) -> None:
         super()._end_run()
         self._served.clear()
         self._runner_up = None
-        self._module = None
 
     def _release(self, key: str) -> None:
         self._served.pop(key, None)
         super()._release(key)
-
-    def _pre_tune(
-        self,
-        module: torch.nn.Module,
-        name: str,
-        graph_spec: GraphSpec,
-        data: list[Sample],
-        device: torch.device,
-        cache_dir: Path,
-    ) -> None:
-        self._module = module
-        super()._pre_tune(module, name, graph_spec, data, device, cache_dir)
 
     # -- the hooks -------------------------------------------------------------------------------------------------
 
@@ -146,12 +129,12 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
         return self._references is not None and self._references.modifies_inputs
 
     def _callable(self, backend: Backend, graph_spec: GraphSpec) -> Callable[..., Any]:
-        assert self._module is not None, "a backend is measured only during a run"
+        assert self._job is not None, "a backend is measured only during a run"
         if backend.runs_original:
-            return self._module
+            return self._job.module
         key = self._key_of(backend)
         if key not in self._served:
-            self._served[key] = as_served(self._module, graph_spec, backend)
+            self._served[key] = as_served(self._job.module, graph_spec, backend)
         return self._served[key].module
 
     def _check_served(self, backend: Backend, sample: Sample) -> None:
@@ -236,7 +219,7 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
     def _promise(self, candidate: _TuneCandidate, reference: _TuneCandidate) -> float:
         key = self._key_of(candidate.backend)
         screened = [c.speedup for c in self._comparisons if (c.candidate, c.opponent) == (key, BASELINE_KEY)]
-        return screened[0] if screened else self._speedup(candidate.result, reference.result)
+        return screened[0] if screened else self._speedup_of(candidate.result, reference.result)
 
     def _choose_finalist(self, finalists: Sequence[_TuneCandidate], job: GraphJob) -> _TuneCandidate | None:
         opponent = self._opponent

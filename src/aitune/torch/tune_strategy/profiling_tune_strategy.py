@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,8 @@ from aitune.torch.tune_strategy.build_cost import why_no_time
 from aitune.torch.tune_strategy.candidate import describe_candidate, failed
 from aitune.torch.tune_strategy.default_candidates import default_aot_candidates, default_jit_candidates
 from aitune.torch.tune_strategy.graph_job import GraphJob
-from aitune.torch.tune_strategy.multi_backend_strategy import MultiBackendStrategy
+from aitune.torch.tune_strategy.hook_results import expect_kind, hook_name
+from aitune.torch.tune_strategy.metric_strategy import MetricStrategy
 from aitune.torch.tune_strategy.performance_validation import PerformanceValidationMode
 from aitune.torch.tune_strategy.profiling_plan import plan_profiling
 from aitune.torch.tune_strategy.profiling_result import (
@@ -30,7 +30,9 @@ from aitune.torch.tune_strategy.profiling_result import (
     BackendPerfResult,
     BackendProfilingResult,
     _TuneCandidate,
-    require_usable,
+    expect_candidate,
+    metric_of,
+    plain_entries,
 )
 from aitune.torch.tune_strategy.reasons import why_none_came_through, why_nothing_is_left
 from aitune.torch.tune_strategy.selection import rank
@@ -42,7 +44,7 @@ _LIVE_AT_ONCE = 2
 Strategy = TypeVar("Strategy", bound="ProfilingTuneStrategy")
 
 
-class ProfilingTuneStrategy(MultiBackendStrategy):
+class ProfilingTuneStrategy(MetricStrategy):
     """Base class for strategies that select a backend by a profiled metric.
 
     Subclasses set ``_title``, ``_description``, ``_metric_label`` (such as ``"throughput"``), ``_metric_unit`` (such as
@@ -62,11 +64,6 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         AITuneUserInputError: An argument is not usable.
     """
 
-    _title: str = ""
-    _description: str = ""
-    _metric_label: str = ""
-    _metric_unit: str = ""
-    _value_fmt: str = ".2f"
     _performance_validation_enabled: bool = True
     _baseline_backend: Backend | None = None
     _baseline_result: BackendProfilingResult | None = None
@@ -124,7 +121,7 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         return super()._resolve_default_backends()
 
     def _resolve_default_backends(self) -> list[Backend]:
-        return self._default_backends()
+        return self._checked(self._default_backends(), "_default_backends")
 
     # -- the baseline ----------------------------------------------------------------------------------------------
 
@@ -139,18 +136,22 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
     ) -> None:
         """Calls super()._pre_tune() (finds max batch size) then profiles TorchEager as baseline."""
         super()._pre_tune(module, name, graph_spec, data, device, cache_dir)
-        if self._validation_mode is PerformanceValidationMode.DISABLED:
-            return
-        self._profile_baseline(GraphJob(module, name, graph_spec, data, device))
+        self._complete_preparation(GraphJob(module, name, graph_spec, data, device))
+
+    def _complete_preparation(self, job: GraphJob) -> None:
+        super()._complete_preparation(job)
+        if self._validation_mode is not PerformanceValidationMode.DISABLED and self._baseline_backend is None:
+            self._profile_baseline(job)
 
     def _profile_baseline(self, job: GraphJob) -> None:
         backend = registry.load("TorchEager")()
         outcome = replace(describe_candidate(backend, is_baseline=True), key=BASELINE_KEY)
         self._say_stage(job, outcome.description, "measure")
-        baseline = backend.build(job.module, job.graph_spec, job.data, job.device, self._folders.make(outcome.key))
+        baseline = backend.build(job.module, job.graph_spec, job.data, job.device, self._make_folder(outcome.key))
         baseline.activate()
+        self._accept(baseline)
         self._baseline_backend = self._live[BASELINE_KEY] = baseline
-        config = self._get_profiling_config(job.graph_spec.batching, job.graph_spec.get_max_batch_size())
+        config = self._profiling_config_for(job.graph_spec.batching, job.graph_spec.get_max_batch_size())
         began = time.perf_counter()
         try:
             self._baseline_result = self._measure_baseline(baseline, job, config)
@@ -172,9 +173,8 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         return self._measured(backend, job, config)
 
     def _measured(self, backend: Backend, job: GraphJob, config: ProfilingConfig) -> BackendProfilingResult:
-        measured = self._measure(backend, job.name, job.graph_spec, job.samples, config)
-        result = require_usable(measured, self._metric_label)
-        self.strategy_results[self._key_of(backend)] = result.to_json_dict(self._metric_label)
+        result = self._result_of(backend, job, config)
+        self.strategy_results[self._key_of(backend)] = plain_entries(result, self._metric_label)
         return result
 
     def _baseline_candidate(self) -> _TuneCandidate | None:
@@ -205,9 +205,12 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         best = self._run_backends(
             module, name, graph_spec, data, device, cache_dir, graph_spec.batching, graph_spec.get_max_batch_size()
         )
-        winner = self._resolve_winner(best)
+        if best is not None:
+            expect_candidate(best, hook_name(self, "_run_backends"))
+        winner = expect_candidate(self._resolve_winner(best), hook_name(self, "_resolve_winner"))
         if winner.backend is self._baseline_backend:
-            self._log_baseline_selected(winner.backend)
+            with self._result_stands("_log_baseline_selected"):
+                self._log_baseline_selected(winner.backend)
         return winner.backend
 
     def _run_backends(  # noqa: PLR0913, PLR0917 - the published signature
@@ -223,7 +226,7 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
     ) -> _TuneCandidate | None:
         """Builds, validates, and profiles each backend; returns the best candidate."""
         job = GraphJob(module, name, graph_spec, data, device)
-        config = self._get_profiling_config(batching, max_batch_size)
+        config = self._profiling_config_for(batching, max_batch_size)
         finalists: list[_TuneCandidate] = []
         for backend in self._backends:
             candidate = self._try_candidate(backend, job, config)
@@ -285,10 +288,10 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         self.perf_validation_results.append(
             BackendPerfResult(
                 backend_description=backend.describe(),
-                metric=result.metric,
-                baseline_metric=baseline.metric,
-                speedup=self._speedup(result, baseline),
-                passed=self._is_better(result, baseline),
+                metric=metric_of(result),
+                baseline_metric=metric_of(baseline),
+                speedup=self._speedup_of(result, baseline),
+                passed=self._is_better_result(result, baseline),
             )
         )
 
@@ -300,9 +303,6 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
 
     def _place(self, candidate: _TuneCandidate) -> int:
         return self._position(candidate.backend)
-
-    def _is_better_candidate(self, one: _TuneCandidate, other: _TuneCandidate) -> bool:
-        return self._is_better(one.result, other.result)
 
     def _screen(self, candidate: _TuneCandidate, job: GraphJob) -> None:
         """Compare a candidate with the baseline side by side; a hook that paired strategies fill."""
@@ -338,21 +338,14 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
             f"{best.backend.describe()}, has {self._metric_of(best)}"
         )
 
-    def _metric_of(self, candidate: _TuneCandidate) -> str:
-        return self._fmt(candidate.result.metric)
-
     def _post_tune(self, backend: Backend | None, name: str, graph_spec: GraphSpec, data: list[Sample]) -> None:
         """Emits a speedup line after tuning completes."""
         for result in self.perf_validation_results:
             if backend is not None and result.backend_description == backend.describe():
                 self._log(
-                    f"{name} {graph_spec.name}: {self._metric_label} {self._fmt(result.metric)}, "
-                    f"{result.speedup:.2f}x the original module's {self._fmt(result.baseline_metric)}"
+                    f"{name} {graph_spec.name}: {self._metric_label} {self._in_words(result.metric)}, "
+                    f"{result.speedup:.2f}x the original module's {self._in_words(result.baseline_metric)}"
                 )
-
-    def _fmt(self, value: float) -> str:
-        """Formats a metric value with its unit, e.g. `12.34 samples/s`."""
-        return f"{value:{self._value_fmt}} {self._metric_unit}".strip()
 
     def _describe_parts(self) -> list[str]:
         """Returns the parts of the description."""
@@ -368,24 +361,9 @@ class ProfilingTuneStrategy(MultiBackendStrategy):
         named = None if self._find_max_batch_size is True else self._context.batch_sizes
         return plan_profiling(self._profiling_config, named, batching, max_batch_size)
 
-    @abstractmethod
-    def _measure(
-        self,
-        backend: Backend,
-        name: str,
-        graph_spec: GraphSpec,
-        data: list[Sample],
-        profiling_cfg: ProfilingConfig,
-    ) -> BackendProfilingResult:
-        """Profiles the backend and returns its result."""
-
-    @abstractmethod
-    def _is_better(self, result: BackendProfilingResult, other: BackendProfilingResult) -> bool:
-        """Returns True when `result` is better than `other`."""
-
-    @abstractmethod
-    def _speedup(self, result: BackendProfilingResult, baseline_result: BackendProfilingResult) -> float:
-        """Returns the speedup of `result` relative to `baseline_result` (>1 is faster)."""
+    def _profiling_config_for(self, batching: bool, max_batch_size: int) -> ProfilingConfig:
+        planned = self._get_profiling_config(batching, max_batch_size)
+        return expect_kind(planned, ProfilingConfig, hook_name(self, "_get_profiling_config"), "a ProfilingConfig")
 
     def to_json_dict(self) -> dict[str, Any]:
         """Returns config dict for the strategy."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import copy
-import logging
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+import weakref
+from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from aitune.events import CandidateFinished, CandidateStage, GraphFinished, GraphStarted, Warned
-from aitune.exceptions import AITuneUserInputError
+from aitune.exceptions import AITuneUserInputError, BackendStateError, CorrectnessError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.preserved_state import preserved_state
@@ -23,7 +21,7 @@ from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.alternatives import MOST_ALTERNATIVES, alternatives_of
 from aitune.torch.task.correctness import metric_of_original
 from aitune.torch.task.input_factory import InputFactory
-from aitune.torch.task.outcome import Agreement, BatchMeasurement, CandidateOutcome, GraphReport, PairedComparison
+from aitune.torch.task.outcome import Agreement, CandidateOutcome
 from aitune.torch.task.reference import References, make_references
 from aitune.torch.tune_strategy.build_folder import BuildFolders
 from aitune.torch.tune_strategy.candidate import (
@@ -32,26 +30,32 @@ from aitune.torch.tune_strategy.candidate import (
     check_backend,
     describe_candidate,
     evaluate_candidate,
+    failed,
     release,
     why_unavailable,
+    with_state,
 )
 from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.graph_job import GraphJob
-from aitune.torch.tune_strategy.strategy_settings import accuracy_settings, check_accuracy_arguments, plain_settings
-
-logger = logging.getLogger(__name__)
-
-Stage = Literal["build", "check", "measure", "playoff"]
+from aitune.torch.tune_strategy.hook_results import expect_kind, expect_texts, hook_name
+from aitune.torch.tune_strategy.run_reporting import RunReporting
+from aitune.torch.tune_strategy.strategy_settings import (
+    accuracy_settings,
+    check_accuracy_arguments,
+    check_flag,
+    plain_settings,
+)
 
 _NO_TIME_TO_MEASURE = "it was built and agrees, but then the time budget was spent before it could be measured"
 
 
-class TuneStrategy(ABC):
+class TuneStrategy(RunReporting):
     """Finds the backend for a graph.
 
     :meth:`tune` calls, in this order, :meth:`_configure_for_module`, :meth:`_pre_tune`, :meth:`_tune` and
     :meth:`_post_tune`. A strategy may be used again and again; every run first forgets the one before. It is not made
-    for several threads at once.
+    for several threads at once. What :meth:`_tune` returns is served only when it agrees with the original module: a
+    backend that was not tried as a candidate is compared then.
 
     Args:
         accuracy_budget: What candidates that give precision away have to keep; without one the run's budget holds.
@@ -66,36 +70,37 @@ class TuneStrategy(ABC):
     def __init__(
         self, *, accuracy_budget: AccuracyBudget | None = None, input_factory: InputFactory | None = None
     ) -> None:
+        super().__init__()
         check_accuracy_arguments(accuracy_budget, input_factory)
         self._accuracy_budget = accuracy_budget
         self._input_factory = input_factory
         self._correctness_check_enabled = True
-        self._context = TuningContext()
+        self._folders: BuildFolders | None = None
         self._reset()
 
     def _reset(self) -> None:
         """Forget the last run."""
-        self._references: References | None = None
-        self._outcomes: dict[str, CandidateOutcome] = {}
-        self._comparisons: list[PairedComparison] = []
-        self._warnings: list[str] = []
-        self._reason = ""
+        super()._reset()
         self._live: dict[str, Backend] = {}
-        self._measurements: dict[str, tuple[BatchMeasurement, ...]] = {}
-        self.report: GraphReport | None = None
+        self._proven: list[weakref.ref[Backend]] = []
+
+    def _begin_run(self) -> None:
+        if not hasattr(self, "_context"):
+            raise AITuneUserInputError(f"{hook_name(self, '__init__')} does not call super().__init__(); call it")
+        vars(self).pop("_live", None)
+        self._reset()
+        if "_live" not in vars(self):
+            raise AITuneUserInputError(f"{hook_name(self, '_reset')} does not call super()._reset(); call it first")
 
     def _end_run(self) -> None:
         """Let go of what only the run needed; what was learnt stays."""
         for key in tuple(self._live):
             self._release(key)
         self._references = None
+        self._job = None
+        self._folders = None
 
     # -- for callers -----------------------------------------------------------------------------------------------
-
-    @property
-    def backend_results(self) -> list[CandidateOutcome]:
-        """What the last run saw of every candidate, in the order in which they were tried."""
-        return list(self._outcomes.values())
 
     def use_context(self, context: TuningContext) -> None:
         """Set the surroundings of the runs to come.
@@ -110,8 +115,11 @@ class TuneStrategy(ABC):
 
         Args:
             enable: Whether candidates are compared.
+
+        Raises:
+            AITuneUserInputError: It is no truth value.
         """
-        self._correctness_check_enabled = enable
+        self._correctness_check_enabled = check_flag("enable_correctness_check", enable)
         return self
 
     def clone(self) -> TuneStrategy:
@@ -149,22 +157,23 @@ class TuneStrategy(ABC):
         if not data:
             raise AITuneUserInputError(f"{name} {graph_spec.name}: there is no recorded call to tune with")
         began = time.perf_counter()
-        self._reset()
-        folders = BuildFolders(Path(cache_dir))
-        self._folders = folders
+        self._begin_run()
+        job = self._job = GraphJob(module, name, graph_spec, data, device)
+        folders = self._folders = BuildFolders(Path(cache_dir))
         try:
             self._configure_for_module(module)
             self._announce(name, graph_spec)
             with preserved_state(module), torch.no_grad():
                 self._pre_tune(module, name, graph_spec, data, device, cache_dir)
-                if self._references is None and self._correctness_check_enabled:
-                    # A subclass has its own preparations; the proof is not among what it may leave out.
-                    self._prepare_references(module, name, graph_spec, data)
-                backend = self._tune(module, name, graph_spec, data, device, cache_dir)
-                self._post_tune(backend, name, graph_spec, data)
+                self._complete_preparation(job)
+                chosen: Any = self._tune(module, name, graph_spec, data, device, cache_dir)
+                backend = self._ensure_proven(chosen, job)
+                with self._result_stands("_post_tune"):
+                    self._post_tune(backend, name, graph_spec, data)
             if not backend.is_active:
                 backend.activate()
             backend.deploy(device)
+            self._reason = self._reason or f"{hook_name(self, '_tune')} chose it"
             self._live = {key: other for key, other in self._live.items() if other is not backend}
             folders.keep_for(backend.key(), backend)
             self._finish(name, graph_spec, backend, time.perf_counter() - began)
@@ -194,7 +203,7 @@ class TuneStrategy(ABC):
         Returns:
             One outcome a candidate: skipped when it would be tried, unavailable with the reason when not.
         """
-        self._reset()
+        self._begin_run()
         self._configure_for_module(module)
         self._announce(name, graph_spec)
         job = GraphJob(module, name, graph_spec, data, device)
@@ -209,7 +218,7 @@ class TuneStrategy(ABC):
 
     def describe(self) -> str:
         """Return a short text for people."""
-        return "\n".join(self._describe_parts())
+        return "\n".join(expect_texts(self._describe_parts(), hook_name(self, "_describe_parts")))
 
     def check_correctness(self, backend: Backend, name: str, graph_spec: GraphSpec, data: list[Sample]) -> Agreement:
         """Compare an active backend with the original module; :meth:`tune` must be running.
@@ -238,7 +247,7 @@ class TuneStrategy(ABC):
 
     # -- hooks -----------------------------------------------------------------------------------------------------
 
-    def _configure_for_module(self, module: torch.nn.Module) -> None:  # noqa: B027 - a hook
+    def _configure_for_module(self, module: torch.nn.Module) -> None:
         """Adapt to a kind of module before anything else is asked."""
 
     def _pre_tune(
@@ -252,6 +261,11 @@ class TuneStrategy(ABC):
     ) -> None:
         """Prepare the run: the reference outputs that candidates are compared with."""
         self._prepare_references(module, name, graph_spec, data)
+
+    def _complete_preparation(self, job: GraphJob) -> None:
+        """Make up for what a subclass's own :meth:`_pre_tune` left out and the choice cannot do without."""
+        if self._references is None and self._correctness_check_enabled:
+            self._prepare_references(job.module, job.name, job.graph_spec, job.samples)
 
     def _prepare_references(
         self, module: torch.nn.Module, name: str, graph_spec: GraphSpec, data: list[Sample]
@@ -287,18 +301,12 @@ class TuneStrategy(ABC):
     ) -> Backend:
         """Return the chosen backend, built; see :meth:`tune` for the arguments."""
 
-    def _post_tune(  # noqa: B027 - a hook
-        self, backend: Backend | None, name: str, graph_spec: GraphSpec, data: list[Sample]
-    ) -> None:
+    def _post_tune(self, backend: Backend | None, name: str, graph_spec: GraphSpec, data: list[Sample]) -> None:
         """Look at the choice before the run ends."""
 
     def _describe_parts(self) -> list[str]:
         """Return the lines of the description."""
         return [type(self).__name__]
-
-    @abstractmethod
-    def _candidates(self) -> Sequence[Backend]:
-        """Return the backends that will be tried, in order, never built."""
 
     # -- for subclasses --------------------------------------------------------------------------------------------
 
@@ -310,7 +318,7 @@ class TuneStrategy(ABC):
         """Build and check one candidate, and tell the listeners."""
         task = CandidateTask(
             backend, job.module, job.graph_spec, job.data, job.device,
-            self._folders.make(backend.key()), self._references, self._budget,
+            self._make_folder(backend.key()), self._references, self._budget,
         )  # fmt: skip
         evaluated = evaluate_candidate(task, lambda stage: self._say_stage(job, backend.describe(), stage))
         if evaluated.backend is not None and self._context.is_over():
@@ -318,53 +326,57 @@ class TuneStrategy(ABC):
             evaluated = EvaluatedCandidate(replace(evaluated.outcome, status="skipped", reason=_NO_TIME_TO_MEASURE))
         if evaluated.backend is not None:
             self._live[evaluated.outcome.key] = evaluated.backend
+            if evaluated.outcome.agreement is not None:
+                self._accept(evaluated.backend)
         self._record(job, evaluated.outcome, finished=evaluated.backend is None)
         return evaluated
 
-    def _key_of(self, backend: Backend) -> str:
-        """Return the key of a backend in the report."""
-        return backend.key()
-
-    def _log(self, message: str) -> None:
-        logger.info("%s", message)
+    def _make_folder(self, key: str) -> Path:
+        assert self._folders is not None, "folders are made only during a run"
+        return self._folders.make(key)
 
     def _release(self, key: str) -> None:
         release(self._live.pop(key, None))
 
-    def _record(self, job: GraphJob, outcome: CandidateOutcome, *, finished: bool = True) -> None:
-        self._outcomes[outcome.key] = outcome
-        if finished:
-            self._context.emitter.emit(CandidateFinished(job.name, job.graph_spec.name, outcome))
+    # -- what is served --------------------------------------------------------------------------------------------
 
-    def _keep_measurements(self, backend: Backend, measurements: Sequence[BatchMeasurement]) -> None:
-        """Let the report hold what was measured; also of a backend that fails in the end."""
-        self._measurements[self._key_of(backend)] = tuple(measurements)
+    def _accept(self, backend: Backend) -> None:
+        """Remember that a backend was compared, or is the original module itself."""
+        self._proven.append(weakref.ref(backend))
 
-    def _say_stage(self, job: GraphJob, candidate: str, stage: Stage) -> None:
-        self._context.emitter.emit(CandidateStage(job.name, job.graph_spec.name, candidate, stage))
+    def _ensure_proven(self, chosen: Any, job: GraphJob) -> Backend:
+        """Return the choice of :meth:`_tune`, compared with the original module where that was not done before."""
+        hook = hook_name(self, "_tune")
+        backend = expect_kind(chosen, Backend, hook, "the backend that is to serve the graph, built")
+        if any(proven() is backend for proven in self._proven):
+            return backend
+        key = self._key_of(backend)
+        tried = self._outcomes.get(key)
+        outcome = replace(tried or describe_candidate(backend), status="ok", reason=None, error_type=None)
+        try:
+            if not backend.is_active:
+                backend.activate()
+            if self._correctness_check_enabled:
+                outcome = replace(outcome, stage="check", agreement=self._agreement_of(backend, job))
+        except BackendStateError as error:
+            raise AITuneUserInputError(f"{hook} returned a backend that cannot be run: {error}") from error
+        except Exception as error:
+            self._record(job, failed(outcome, "check", error))
+            raise CorrectnessError(
+                f"{hook} returned {backend.describe()}, which was not tried as a candidate and fails when it is "
+                f"compared with the original module: {type(error).__name__}: {error}"
+            ) from error
+        if outcome.agreement is not None and not outcome.agreement.passed:
+            rejection = str(outcome.agreement.rejection)
+            self._record(job, replace(outcome, status="rejected", reason=rejection))
+            raise CorrectnessError(
+                f"{hook} returned {backend.describe()}, which was not tried as a candidate and answers otherwise than "
+                f"the original module: {rejection}; return a candidate that came through, or the original's backend"
+            )
+        self._record(job, with_state(outcome, backend))
+        return backend
 
-    def _warn(self, name: str, graph_spec: GraphSpec, message: str) -> None:
-        self._warnings.append(message)
-        self._context.emitter.emit(Warned(message, name, graph_spec.name))
-
-    def _announce(self, name: str, graph_spec: GraphSpec) -> None:
-        candidates = tuple(backend.describe() for backend in self._candidates())
-        self._context.emitter.emit(GraphStarted(name, graph_spec.name, graph_spec.describe(), candidates))
-
-    def _finish(self, name: str, graph_spec: GraphSpec, backend: Backend | None, seconds: float) -> None:
-        outcomes = sorted(self._outcomes.values(), key=lambda outcome: not outcome.is_baseline)
-        self.report = GraphReport(
-            module=name,
-            graph=graph_spec.name,
-            description=graph_spec.describe(),
-            strategy=self.to_json_dict(),
-            outcomes=tuple(outcomes),
-            comparisons=tuple(self._comparisons),
-            winner=None if backend is None else self._key_of(backend),
-            reason=self._reason,
-            seconds=seconds,
-            warnings=tuple(self._warnings),
-            reference_seconds=0.0 if self._references is None else self._references.seconds,
-            axes=graph_spec.axis_evidence,
-        )
-        self._context.emitter.emit(GraphFinished(name, graph_spec.name, self.report))
+    def _agreement_of(self, backend: Backend, job: GraphJob) -> Agreement:
+        self._complete_preparation(job)
+        assert self._references is not None
+        return check_backend(backend, self._references, self._budget, job.module)

@@ -11,6 +11,7 @@ from aitune.torch.task.profiling.statistics import (
     coefficient_of_variation,
     median_interval,
     percentile,
+    percentile_upper,
     relative_half_width,
 )
 
@@ -69,3 +70,19 @@ def test_relative_half_width_is_half_the_interval_over_the_median():
 def test_coefficient_of_variation_of_hand_made_values():
     assert coefficient_of_variation([3.0]) == 0.0
     assert coefficient_of_variation([1.0, 3.0]) == pytest.approx(math.sqrt(2.0) / 2.0)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("count", [10, 50, 367, 368, 1000, 5000])
+def test_the_upper_end_of_a_percentile_is_the_lowest_order_statistic_that_reaches_the_confidence(count, share):
+    rank = percentile_upper(list(range(1, count + 1)), share, 0.95)
+    # The rank-th smallest is below the percentile only when fewer than that many values are.
+    reached = [stats.binom.cdf(each - 1, count, share) for each in (rank - 1, rank)]
+    assert reached[0] < 0.975
+    assert reached[1] >= 0.975 or rank == count
+
+
+@given(times, st.sampled_from([0.5, 0.9, 0.99]))
+def test_the_upper_end_of_a_percentile_is_not_below_it(values, share):
+    assert percentile_upper(values, share) >= percentile(values, share) * (1.0 - 1e-12)
+    assert percentile_upper(values, 0.5) == median_interval(values)[1]

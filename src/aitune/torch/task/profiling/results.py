@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aitune.torch.task.outcome import BatchMeasurement
-from aitune.torch.task.profiling.statistics import median_interval, percentile
+from aitune.torch.task.profiling.statistics import median_interval, percentile, percentile_upper
 from aitune.torch.task.timed_call import NANOSECONDS
 
 
@@ -67,6 +67,8 @@ class ProfilingResultEvent:
             low_ms=low,
             high_ms=high,
             num_calls=self.num_calls,
+            p90_high_ms=percentile_upper(times_ms, 0.90),
+            p99_high_ms=percentile_upper(times_ms, 0.99),
         )
 
 

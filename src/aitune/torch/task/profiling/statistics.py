@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 MEDIAN_CONFIDENCE = 0.95
-"""Confidence of the interval of a median, where there are at least six values."""
+"""Confidence of the interval of a median, where there are at least six values; of other percentiles as well."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -37,19 +37,32 @@ def median_interval(values: Sequence[float], confidence: float = MEDIAN_CONFIDEN
         confidence: Wanted probability; too few values give the smallest and the largest one, which reach less.
     """
     ordered = sorted(values)
-    rank = _lower_rank(len(ordered), confidence)
+    rank = _lower_rank(len(ordered), 0.5, confidence)
     return ordered[rank - 1], ordered[-rank]
 
 
-@lru_cache(maxsize=1024)
-def _lower_rank(count: int, confidence: float) -> int:
+def percentile_upper(values: Sequence[float], share: float, confidence: float = MEDIAN_CONFIDENCE) -> float:
+    """Return the upper end of the interval of a percentile: an order statistic, as in :func:`median_interval`.
+
+    Args:
+        values: At least one value, in any order.
+        share: Share of the values below the percentile, above 0 and below 1.
+        confidence: Wanted probability of the interval of both sides; too few values give the largest one, which
+            reaches less: 368 are needed for the 99th percentile at 95%.
+    """
+    return sorted(values)[-_lower_rank(len(values), 1.0 - share, confidence)]
+
+
+@lru_cache(maxsize=4096)
+def _lower_rank(count: int, share: float, confidence: float) -> int:
+    """Return the largest k, at least 1, such that the k-th smallest of the values is hardly above the percentile."""
     allowed = (1.0 - confidence) / 2.0
-    scale = -count * math.log(2.0)
+    log_below, log_above = math.log(share), math.log1p(-share)
     probability, rank = 0.0, 0
     while rank < (count + 1) // 2:
         # In logarithms, because the coefficients of a few thousand calls do not fit into a float.
         log_ways = math.lgamma(count + 1) - math.lgamma(rank + 1) - math.lgamma(count - rank + 1)
-        probability += math.exp(log_ways + scale)
+        probability += math.exp(log_ways + rank * log_below + (count - rank) * log_above)
         if probability > allowed:
             break
         rank += 1

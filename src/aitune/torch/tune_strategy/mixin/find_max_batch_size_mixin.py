@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +13,7 @@ from aitune.exceptions import AITuneUserInputError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.find_max_batch_size import find_max_batch_size
 from aitune.torch.task.profiling.config import ProfilingConfig
@@ -22,9 +25,13 @@ from aitune.torch.task.profiling.results import (
     is_throughput_saturated,
 )
 from aitune.torch.task.profiling.sweep import profile
+from aitune.torch.tune_strategy.build_folder import BuildFolders
+from aitune.torch.tune_strategy.graph_job import GraphJob
+from aitune.torch.tune_strategy.strategy_settings import check_flag, plain_settings
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
 
 LARGEST_BATCH_SIZE = 1024
+_FOLDER = "find-max-batch-size"
 _FEW_CALLS = NumStepsMeasuringStopStrategy(num_steps=5, warmup_samples=2)
 _RESOLUTION = 16
 """How close the last batch size that fits into memory and the first that does not are brought together."""
@@ -56,8 +63,11 @@ class FindMaxBatchSizeMixin(TuneStrategy):
 
         Args:
             enable: Whether to search.
+
+        Raises:
+            AITuneUserInputError: It is no truth value.
         """
-        self._find_max_batch_size = enable
+        self._find_max_batch_size = check_flag("enable_find_max_batch_size", enable)
         return self
 
     @classmethod
@@ -83,7 +93,7 @@ class FindMaxBatchSizeMixin(TuneStrategy):
         device: torch.device,
         cache_dir: Path,
     ) -> int:
-        """Find the batch size with the largest throughput, and widen the graph up to it.
+        """Find the batch size with the largest throughput, and widen the graph up to it; also outside a run.
 
         Args:
             module: The original module.
@@ -97,41 +107,65 @@ class FindMaxBatchSizeMixin(TuneStrategy):
             The largest batch size that holds now.
 
         Raises:
+            AITuneUserInputError: There is no recorded call, or the graph has no batch axis.
             ProfilingError: Not even the smallest batch size could be run.
         """
+        if not data:
+            raise AITuneUserInputError(f"{name} {graph_spec.name}: there is no recorded call to make larger batches of")
+        if not graph_spec.batching:
+            raise AITuneUserInputError(
+                f"{name} {graph_spec.name} has no batch axis, so there is no largest batch size to look for; record "
+                f"calls of at least two batch sizes"
+            )
+        job = GraphJob(module, name, graph_spec, data, device)
+        with preserved_state(module), torch.no_grad(), self._search_folder(cache_dir) as folder:
+            self.batch_size_search = self._search(job, folder)
+        best = max(self.batch_size_search.measurements(), key=lambda measurement: measurement.throughput)
+        graph_spec.update_max_batch_size(data[0], max(best.batch_size, graph_spec.get_max_batch_size()))
+        return graph_spec.get_max_batch_size()
+
+    @contextmanager
+    def _search_folder(self, cache_dir: Path) -> Iterator[Path]:
+        """Make a folder for the search; outside a run there is none whose end would remove it."""
+        if self._folders is not None:
+            yield self._make_folder(_FOLDER)
+            return
+        folders = BuildFolders(Path(cache_dir))
+        try:
+            yield folders.make(_FOLDER)
+        finally:
+            folders.remove_others()
+
+    def _search(self, job: GraphJob, folder: Path) -> ProfilingResults:
         backend_class = self._find_max_batch_size_backend_class or registry.load("TorchEager")
-        backend = backend_class().build(module, graph_spec, data, device, self._folders.make("find-max-batch-size"))
+        backend = backend_class().build(job.module, job.graph_spec, job.data, job.device, folder)
         backend.activate()
         events: list[ProfilingResultEvent] = []
 
         def run(batch_size: int) -> None:
             results = profile(
                 backend.infer,
-                lambda size: graph_spec.make_batch(*data[0], size),
+                lambda size: job.graph_spec.make_batch(*job.data[0], size),
                 ProfilingConfig([batch_size], measurement_stop_strategy=_FEW_CALLS),
-                device=device,
+                device=job.device,
                 copy_inputs=True,
                 deadline=self._context.deadline,
                 machine=self._context.machine,
             )
             events.extend(results.events)
 
+        smallest = job.graph_spec.get_min_batch_size()
         try:
             found = find_max_batch_size(
                 run,
-                graph_spec.get_min_batch_size(),
-                max(LARGEST_BATCH_SIZE, graph_spec.get_min_batch_size()),
+                smallest,
+                max(LARGEST_BATCH_SIZE, smallest),
                 is_saturated=lambda _: is_throughput_saturated([get_throughput(event) for event in events]),
                 resolution=_RESOLUTION,
             )
         finally:
             backend.deactivate()
-        self.batch_size_search = ProfilingResults(
-            tuple(sorted(events, key=lambda event: event.batch_size)), found.reason
-        )
-        best = max(self.batch_size_search.measurements(), key=lambda measurement: measurement.throughput)
-        graph_spec.update_max_batch_size(data[0], max(best.batch_size, graph_spec.get_max_batch_size()))
-        return graph_spec.get_max_batch_size()
+        return ProfilingResults(tuple(sorted(events, key=lambda event: event.batch_size)), found.reason)
 
     def _pre_tune(
         self,
@@ -155,4 +189,9 @@ class FindMaxBatchSizeMixin(TuneStrategy):
 
     def to_json_dict(self) -> dict[str, Any]:
         """Return every setting that is needed to repeat the run, as plain data."""
-        return {**super().to_json_dict(), "find_max_batch_size": self._find_max_batch_size}
+        searches_on = self._find_max_batch_size_backend_class
+        return {
+            **super().to_json_dict(),
+            "find_max_batch_size": self._find_max_batch_size,
+            "find_max_batch_size_backend": None if searches_on is None else plain_settings(searches_on),
+        }
