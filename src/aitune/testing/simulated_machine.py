@@ -55,6 +55,7 @@ class SimulatedMachine:
         self._time_ns = 1_000 * NANOSECONDS
         self._stalled = 0.0
         self._own = 0.0
+        self.occupied_bytes = 100 * 2**20
         self._level = self._random.gauss(0.0, noise.drift)
         self._burst_ends = 0.0
         self._next_burst = self._draw_next_burst()
@@ -82,6 +83,10 @@ class SimulatedMachine:
     def busy_core_seconds(self) -> float | None:
         """Return the processor time that calls and bursts got."""
         return self._own + self._stalled
+
+    def memory_bytes(self) -> int | None:
+        """Return ``occupied_bytes``, which what is simulated may change."""
+        return self.occupied_bytes
 
     def work(self, seconds: float) -> None:
         """Spend the time of one call.

@@ -45,3 +45,11 @@ def test_clocks_are_those_that_the_documentation_names():
     assert all(low <= value <= high for low, value, high in zip(before, readings, after, strict=True))
     assert after[0] - readings[0] >= 0.001
     assert machine.num_cores >= 1
+
+
+def test_memory_is_read_in_bytes(tmp_path, monkeypatch):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "statm").write_text("400 25 10 1 0 50 0\n")
+    monkeypatch.setattr("os.sysconf", lambda name: 4096, raising=False)
+    assert LocalMachine(tmp_path).memory_bytes() == 25 * 4096
+    assert LocalMachine(tmp_path / "nothing").memory_bytes() is None

@@ -33,6 +33,9 @@ class Machine(Protocol):
     def busy_core_seconds(self) -> float | None:
         """Return the time that all cores were busy, with whatever, summed up; ``None`` where it is not known."""
 
+    def memory_bytes(self) -> int | None:
+        """Return the memory that this process occupies; ``None`` where it is not known."""
+
     @property
     def num_cores(self) -> int:
         """Number of cores that :meth:`busy_core_seconds` sums over."""
@@ -48,6 +51,7 @@ class LocalMachine:
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._pressure = proc / "pressure" / "cpu"
         self._stat = proc / "stat"
+        self._memory = proc / "self" / "statm"
 
     def clock_ns(self) -> int:
         """Return :func:`time.perf_counter_ns`."""
@@ -80,6 +84,13 @@ class LocalMachine:
             with self._stat.open() as file:
                 ticks = [int(field) for field in file.readline().split()[1:]]
             return sum(ticks[field] for field in _BUSY_FIELDS) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError, AttributeError):
+            return None
+
+    def memory_bytes(self) -> int | None:
+        """Return the resident pages in ``/proc/self/statm`` (proc_pid_statm(5)) as bytes."""
+        try:
+            return int(self._memory.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError, AttributeError):
             return None
 

@@ -97,6 +97,9 @@ class TimedCall:
         timer: What times it.
         copy_inputs: Whether each call gets a copy of the arguments, because it may change them; copies are made
             outside the timed region.
+
+    Attributes:
+        calls: Calls that were made without raising; of calls that are timed together either all count or none.
     """
 
     def __init__(self, infer: Callable[..., Any], sample: Sample, timer: Timer, copy_inputs: bool = False) -> None:
@@ -104,6 +107,7 @@ class TimedCall:
         self._sample = sample
         self._timer = timer
         self._copy_inputs = copy_inputs
+        self.calls = 0
 
     def time(self, num_calls: int = 1) -> int:
         """Run some calls one after the other and return the nanoseconds that they took together.
@@ -111,9 +115,12 @@ class TimedCall:
         Args:
             num_calls: How many, at least 1.
         """
+        calls: Iterable[Sample] = repeat(self._sample, num_calls)
         if self._copy_inputs:
-            return self._timer.time(self._infer, [copy_sample(self._sample) for _ in range(num_calls)])
-        return self._timer.time(self._infer, repeat(self._sample, num_calls))
+            calls = [copy_sample(sample) for sample in calls]
+        taken = self._timer.time(self._infer, calls)
+        self.calls += num_calls
+        return taken
 
     def group_size(self, call_ns: float) -> int:
         """Return how many calls should be timed together: 1, or more where one call is shorter than 50 µs.

@@ -4,8 +4,9 @@ from aitune.torch.task.profiling import ProfilingResultEvent, ProfilingResults, 
 
 
 def test_raw_times_are_kept_and_statistics_derived():
-    event = ProfilingResultEvent(4, ProfilingStatus.SUCCESS, times_ns=tuple(1_000_000 * n for n in range(1, 12)))
-    assert event.execution_times == pytest.approx([n / 1000 for n in range(1, 12)])
+    shuffled = (6, 1, 11, 2, 10, 3, 9, 4, 8, 5, 7)
+    event = ProfilingResultEvent(4, ProfilingStatus.SUCCESS, times_ns=tuple(1_000_000 * n for n in shuffled))
+    assert event.execution_times == pytest.approx([n / 1000 for n in shuffled])
     measurement = event.measurement()
     assert (measurement.batch_size, measurement.num_calls) == (4, 11)
     assert measurement.median_ms == pytest.approx(6.0)

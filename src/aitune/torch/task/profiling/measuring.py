@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aitune.torch.task.machine import Machine
 from aitune.torch.task.profiling.measuring_stop import MeasuringProgress, MeasuringStopStrategy
+from aitune.torch.task.profiling.trends import leaked_bytes, slowing
 from aitune.torch.task.timed_call import NANOSECONDS, TimedCall, collect_young_garbage
 
 
@@ -73,18 +74,55 @@ class ModelExecutionTimeMeasuringStrategy(MeasuringStrategy):
             if _is_over(machine, deadline):
                 note = "time was up while warming up: these are warm-up calls"
                 return MeasuredTimes(tuple(warmup_ns[1:] or warmup_ns), 1, min(len(warmup_ns) - 1, 1), note)
-        group = call.group_size(statistics.median(warmup_ns[-3:]))
-        times_ns: list[int] = []
-        times: list[float] = []
+        timed = _Timed(call, call.group_size(statistics.median(warmup_ns[-3:])), machine)
         begin = machine.now()
-        while not times or not stop.should_stop(MeasuringProgress(times, machine.now() - begin)):
-            times_ns.append(call.time(group))
-            times.append(times_ns[-1] / (group * NANOSECONDS))
-            collect_young_garbage()
+        while not timed.times or not stop.should_stop(MeasuringProgress(timed.times, machine.now() - begin)):
+            timed.step()
             if _is_over(machine, deadline):
-                note = f"time was up after {len(times) * group} timed calls"
-                return MeasuredTimes(tuple(times_ns), group, len(warmup_ns), note)
-        return MeasuredTimes(tuple(times_ns), group, len(warmup_ns))
+                time_is_up = f"time was up after {len(timed.times) * timed.group} timed calls"
+                return timed.result(len(warmup_ns), time_is_up)
+        return timed.result(len(warmup_ns))
+
+
+class _Timed:
+    """Times groups of calls, and looks at the memory of the process after each."""
+
+    def __init__(self, call: TimedCall, group: int, machine: Machine) -> None:
+        self.group = group
+        self.times: list[float] = []
+        self._call = call
+        self._machine = machine
+        self._times_ns: list[int] = []
+        self._memory: list[int] = []
+
+    def step(self) -> None:
+        self._times_ns.append(self._call.time(self.group))
+        self.times.append(self._times_ns[-1] / (self.group * NANOSECONDS))
+        collect_young_garbage()
+        memory = self._machine.memory_bytes()
+        if memory is not None:
+            self._memory.append(memory)
+
+    def result(self, warmup_calls: int, *notes: str) -> MeasuredTimes:
+        note = "; ".join([*notes, *self._trends()]) or None
+        return MeasuredTimes(tuple(self._times_ns), self.group, warmup_calls, note)
+
+    def _trends(self) -> list[str]:
+        calls = len(self.times) * self.group
+        notes = []
+        factor = slowing(self.times)
+        if factor is not None:
+            notes.append(
+                f"calls get slower and slower: within {calls} calls they came to take {factor:.2f} times as long, so "
+                f"this time holds for no later call"
+            )
+        leaked = leaked_bytes(self._memory)
+        if leaked is not None:
+            notes.append(
+                f"memory is not given back: the process grew by {leaked / 2**20:.0f} MiB in {calls} calls, about "
+                f"{leaked / 2**10 / calls:.0f} KiB each"
+            )
+        return notes
 
 
 def _progress(times_ns: list[int], seconds: float) -> MeasuringProgress:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aitune.torch.task.outcome import BatchMeasurement
-from aitune.torch.task.profiling.statistics import median_interval, percentile, percentile_upper
+from aitune.torch.task.profiling.correlation import correlated_median_interval
+from aitune.torch.task.profiling.statistics import percentile, percentile_upper
 from aitune.torch.task.timed_call import NANOSECONDS
 
 
@@ -58,7 +59,7 @@ class ProfilingResultEvent:
         if not self.times_ns:
             return None
         times_ms = [1000.0 * seconds for seconds in self.execution_times]
-        low, high = median_interval(times_ms)
+        low, high = correlated_median_interval(times_ms)
         return BatchMeasurement(
             batch_size=self.batch_size,
             median_ms=statistics.median(times_ms),
@@ -88,6 +89,10 @@ class ProfilingResults:
         """Return the statistics of every batch size that was measured, smallest first."""
         measured = (event.measurement() for event in self.events)
         return tuple(measurement for measurement in measured if measurement is not None)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what is worth knowing of each batch size: what it raised, that it was cut short, what it showed."""
+        return tuple(f"batch size {event.batch_size}: {event.reason}" for event in self.events if event.reason)
 
 
 def get_throughput(event: ProfilingResultEvent) -> float:

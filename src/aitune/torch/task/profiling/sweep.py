@@ -117,6 +117,7 @@ class _Sweep:
         """Measure one batch size; an exception becomes the event's status."""
         machine = self._around.machine
         begin = machine.now()
+        call: TimedCall | None = None
         try:
             sample = self._make_batch(batch_size)
             call = TimedCall(self._infer, sample, self._timer, self._around.copy_inputs)
@@ -131,7 +132,7 @@ class _Sweep:
                 batch_size,
                 ProfilingStatus.OUT_OF_MEMORY if out_of_memory else ProfilingStatus.FAILED,
                 seconds=machine.now() - begin,
-                reason=f"{'out of memory: ' if out_of_memory else ''}{type(error).__name__}: {error}",
+                reason=f"{'out of memory: ' if out_of_memory else ''}{_when(call)}{type(error).__name__}: {error}",
             )
         self._was_measured = True
         return ProfilingResultEvent(
@@ -143,3 +144,7 @@ class _Sweep:
             seconds=machine.now() - begin,
             reason=measured.note,
         )
+
+
+def _when(call: TimedCall | None) -> str:
+    return f"after {call.calls} calls that went well: " if call is not None and call.calls else ""
