@@ -264,7 +264,7 @@ KINDS: dict[str, Kind] = {
     "an int from the sizes": Kind(of(lambda f, x: (f(x), x.shape[0])), RECORDED, LATER, "output|number|size"),
     "changes its input": Kind(of(add_in_place), RECORDED, LATER, "changes (its|input)|inputs"),
     "changes a buffer": Kind(lambda: Counting().eval(), RECORDED, LATER, "buffer|count"),
-    "fills a cache": Kind(of(filled), with_cache(2, 4), with_cache(1, 3), "cache"),
+    "fills a cache": Kind(of(filled), with_cache(2, 4), with_cache(1, 3)),
     "branches on values": Kind(
         of(by_values),
         lambda: [call(x.abs()) for x in rows(2, 4)],

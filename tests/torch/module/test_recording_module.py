@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.dynamic_shapes import BatchDim, DynamicDim
@@ -131,7 +132,7 @@ def test_an_output_that_cannot_be_described_is_the_graphs_problem(tmp_path: Path
     assert "output output is a builtins.set" in (module.graphs()[0].problem or "")
 
 
-def test_a_forward_that_fills_a_container_is_the_graphs_problem(tmp_path: Path) -> None:
+def test_what_a_forward_puts_into_a_container_is_part_of_what_it_gives(tmp_path: Path) -> None:
     def forward(x: torch.Tensor, cache: list[torch.Tensor]) -> torch.Tensor:
         cache[0] = torch.cat([cache[0], x])
         return cache[0].sum()
@@ -141,7 +142,46 @@ def test_a_forward_that_fills_a_container_is_the_graphs_problem(tmp_path: Path) 
     module(torch.ones(1), cache)
     assert cache[0].shape == (3,)
     (graph,) = module.graphs()
+    assert graph.problem is None
+    assert graph.spec.changed_arguments == ("cache",)
+    assert "arguments['cache'][0]: float32[3]" in graph.spec.describe()
+    (sample,) = graph.samples
+    assert sample.args[1][0].shape == (2,)
+
+
+class Drawer:
+    """A container that a user registered; nothing is known of how to fill it."""
+
+    def __init__(self, held: torch.Tensor) -> None:
+        self.held = held
+
+
+pytree.register_pytree_node(Drawer, lambda drawer: ([drawer.held], None), lambda values, _: Drawer(*values))
+
+
+def test_a_container_that_cannot_be_filled_is_the_graphs_problem(tmp_path: Path) -> None:
+    def forward(x: torch.Tensor, cache: Drawer) -> torch.Tensor:
+        cache.held = cache.held + x
+        return cache.held.sum()
+
+    module = recording(forward, tmp_path)
+    module(torch.ones(1), Drawer(torch.zeros(1)))
+    (graph,) = module.graphs()
     assert "puts other values into argument cache" in (graph.problem or "")
+    assert "Drawer cannot be given what a backend computes" in (graph.problem or "")
+
+
+def test_a_container_that_is_filled_in_some_calls_only_is_the_graphs_problem(tmp_path: Path) -> None:
+    def forward(x: torch.Tensor, cache: list[torch.Tensor]) -> torch.Tensor:
+        if x.sum() > 0:
+            cache.append(x)
+        return x * 2
+
+    module = recording(forward, tmp_path)
+    module(torch.ones(1), [])
+    module(-torch.ones(1), [])
+    (graph,) = module.graphs()
+    assert "the output changes its kind" in (graph.problem or "")
 
 
 def test_a_call_that_raises_leaves_no_graph(tmp_path: Path) -> None:

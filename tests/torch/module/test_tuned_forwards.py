@@ -1,12 +1,13 @@
 """Forwards of every make behind a tuned module."""
 
+import dataclasses
 import functools
-from collections import deque
+from collections import OrderedDict, UserDict, deque
 from typing import Any
 
 import pytest
 import torch
-from serving_fakes import FakeTuner, Net, call, served, tuned
+from serving_fakes import FakeServable, FakeTuner, FlatServable, Net, call, served, tuned
 
 from aitune.torch.module.wrapper_module import Module
 
@@ -137,13 +138,82 @@ def test_prefill_and_decode_with_a_cache_are_two_graphs() -> None:
         wrapped.enable_recording()
         generate()
         prefill, decode = wrapped.recorded_graphs()
-        assert prefill.problem is None
-        assert "puts other values into argument past_key_values" in str(decode.problem)
+        assert prefill.problem is decode.problem is None
+        assert decode.spec.changed_arguments == ("past_key_values",)
         wrapped.tune(strategy=FakeTuner())
         answers = generate()
-    assert wrapped.stats().served == {"graph0": 1}
-    assert wrapped.stats().fallbacks == {"outside the tuned graphs": 1}
+    assert wrapped.stats().served == {"graph0": 1, "graph1": 1}
+    assert answers[1].past_key_values is answers[0].past_key_values
     for answer, original in zip(answers, expected, strict=True):
         assert type(answer) is type(original)
         torch.testing.assert_close(answer.logits, original.logits)
     assert answers[1].past_key_values.get_seq_length() == 4
+    for answer, original in zip(answers[1].past_key_values.layers, expected[1].past_key_values.layers, strict=True):
+        torch.testing.assert_close([answer.keys, answer.values], [original.keys, original.values])
+
+
+@dataclasses.dataclass
+class State:
+    hidden: torch.Tensor
+
+
+def step(linear: Any, x: torch.Tensor, kept: Any) -> torch.Tensor:
+    """Puts what it computes into whatever it is given."""
+    y = linear(x)
+    if isinstance(kept, State):
+        kept.hidden = kept.hidden + y
+    elif isinstance(kept, list):
+        kept.append(y)
+    else:
+        kept["hidden"] = kept["hidden"] + y
+    return y * 2
+
+
+FILLED = {
+    "a dataclass": lambda: State(torch.ones(2, 3)),
+    "a list": lambda: [torch.ones(2, 3)],
+    "an empty list": list,
+    "a dict": lambda: {"hidden": torch.ones(2, 3)},
+    "an OrderedDict": lambda: OrderedDict(hidden=torch.ones(2, 3)),
+    "a UserDict": lambda: UserDict(hidden=torch.ones(2, 3)),
+}
+
+
+class Step(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor, kept: Any) -> torch.Tensor:
+        return step(self.linear, x, kept)
+
+
+@pytest.mark.parametrize("kind", [FakeServable, FlatServable])
+@pytest.mark.parametrize("name", FILLED)
+def test_a_container_that_the_forward_fills_is_filled_for_the_caller(name: str, kind: type[FakeServable]) -> None:
+    module, make = Step().eval().requires_grad_(False), FILLED[name]
+    expected_kept = make()
+    expected = module(X, expected_kept)
+    wrapped = tuned(module, call(X, make()), kind=kind)
+    kept = held = make()
+    assert torch.equal(wrapped(X, kept=kept), expected)
+    assert kept is held
+    assert str(kept) == str(expected_kept)
+    assert served(wrapped) == 1
+    wrapped(X, kept)
+    wrapped.original(X, expected_kept)
+    assert str(kept) == str(expected_kept)
+
+
+def test_another_cache_than_the_growing_one_is_refused_by_name() -> None:
+    transformers = pytest.importorskip("transformers")
+    settings = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=32
+    )
+    model = transformers.LlamaForCausalLM(settings).eval()
+    wrapped = Module(model)
+    wrapped.enable_recording()
+    with torch.no_grad():
+        model(input_ids=torch.zeros(1, 2, dtype=torch.int64), past_key_values=transformers.StaticCache(settings, 8))
+    assert wrapped.recorded_graphs() == []
+    assert any("past_key_values" in problem and "StaticCache" in problem for problem in wrapped.recording_problems)

@@ -45,6 +45,7 @@ class Backend(ABC):
         is_exact: Whether it keeps the precision of the module; one that gives precision away says ``False``.
         needs_original_module: Whether it calls the original module when it runs.
         native_code: Whether its build is machine code that runs in the process which loads it.
+        survives_bad_indices: Whether an id beyond its table gives an error or an answer; it may end the process else.
         recovery: How it comes back in another process: from its artifact, by compiling again, or from the module.
         required_packages: Packages that must be importable.
         extra: Extra of this distribution that installs them.
@@ -59,6 +60,7 @@ class Backend(ABC):
     is_exact: bool = True
     needs_original_module: ClassVar[bool] = False
     native_code: ClassVar[bool] = False
+    survives_bad_indices: ClassVar[bool] = False
     recovery: ClassVar[Literal["artifact", "compile", "module"]] = "artifact"
     required_packages: ClassVar[tuple[str, ...]] = ()
     extra: ClassVar[str | None] = None
@@ -124,7 +126,7 @@ class Backend(ABC):
         """
         if device.type not in self.device_types:
             return f"runs on {', '.join(self.device_types)}, not on {device.type}"
-        return None
+        return None if self.runs_original else graph_spec.kept_on_original
 
     # -- life ------------------------------------------------------------------------------------------------------
 

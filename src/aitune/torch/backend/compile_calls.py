@@ -58,7 +58,8 @@ def call_maker(graph_spec: GraphSpec) -> Callable[[Sequence[torch.Tensor]], Samp
     Args:
         graph_spec: The graph.
     """
-    places: list[Any] = [object() for _ in graph_spec.input_spec.tensor_specs]
+    # A container may look at what it is made of.
+    places: list[Any] = [torch.empty(0) for _ in graph_spec.input_spec.tensor_specs]
     args, kwargs = graph_spec.make_call(places)
     position = {id(place): number for number, place in enumerate(places)}
     found = [id(value) for value in (*args, *kwargs.values()) if id(value) in position]

@@ -33,12 +33,13 @@ def register_containers(tree: Any) -> None:
             elif isinstance(leaf, UserDict):
                 _register_once(type(leaf), _register_user_dict)
                 pending.append(leaf)
-            elif _is_dynamic_cache(type(leaf)):
+            elif is_dynamic_cache(type(leaf)):
                 _register_once(type(leaf), _register_dynamic_cache)
                 pending += [leaf] if type(leaf) in pytree.SUPPORTED_NODES else []
 
 
-def _is_dynamic_cache(cls: type[Any]) -> bool:
+def is_dynamic_cache(cls: type[Any]) -> bool:
+    """Say whether a class is the growing key-value cache of transformers."""
     known = config.enable_transformers_integration and cls.__module__ == "transformers.cache_utils"
     return known and cls.__name__ == "DynamicCache"
 

@@ -168,6 +168,9 @@ class _Writer:
     def _branches(self, number: int, call: str) -> list[Branch]:
         """Write the branch of one graph; none where the graph has no written guard."""
         graph = self.graphs[number]
+        if graph.spec.changed_arguments:
+            self.unwritten.append(number)
+            return []
         try:
             guard = guard_source(graph.spec, self.names, graph.backend.equal_symbols)
         except NoGuardError:

@@ -26,6 +26,10 @@ class GraphSpec:
         forward_signature: How the forward is called.
         dynamic_shapes: What the user said about axes.
         axis_evidence: Which recorded calls made which axes vary, in words for a report.
+        changed_arguments: Arguments into which the forward puts other values; the output then holds them, too.
+
+    Attributes:
+        kept_on_original: Why nothing but the original module may run the graph, if so.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class GraphSpec:
         forward_signature: ForwardSignature,
         dynamic_shapes: DynamicShapes | None = None,
         axis_evidence: Sequence[str] = (),
+        changed_arguments: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.input_spec = input_spec
@@ -43,6 +48,8 @@ class GraphSpec:
         self.forward_signature = forward_signature
         self.dynamic_shapes: DynamicShapes = dict(dynamic_shapes or {})
         self.axis_evidence = tuple(axis_evidence)
+        self.changed_arguments = tuple(changed_arguments)
+        self.kept_on_original: str | None = None
 
     @property
     def symbols(self) -> dict[str, Symbol]:

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import torch
 
 from aitune.exceptions import AITuneError, AITuneUserInputError, TuningError
+from aitune.torch.module.changed_arguments import as_function
 from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.lasting_effects import find_lasting_effect
 from aitune.torch.module.recording_module import RecordedGraph
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.servable import Servable, TunedGraph
@@ -143,8 +145,9 @@ class GraphTuning:
             raise TuningError(f"{self.name} {graph.spec.name}: {graph.problem}")
         chosen = self._strategy_for(number, graph.spec.name)
         call = chosen.tune_dry_run if dry_run else chosen.tune
-        folder = self.cache_dir / graph.spec.name
-        return call(self.module, self.name, graph.spec, list(graph.samples), self.device, folder)
+        module, samples = as_function(self.module, graph.spec), list(graph.samples)
+        graph.spec.kept_on_original = find_lasting_effect(module, graph.spec, samples)
+        return call(module, self.name, graph.spec, samples, self.device, self.cache_dir / graph.spec.name)
 
     def _strategy_for(self, number: int, graph: str) -> Tuner:
         chosen: Tuner | None = None

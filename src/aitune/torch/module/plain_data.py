@@ -34,6 +34,7 @@ def graph_spec_to_dict(graph_spec: GraphSpec) -> dict[str, Any]:
         ],
         "inputs": _metadata_to_dict(graph_spec.input_spec),
         "outputs": _metadata_to_dict(graph_spec.output_spec),
+        **({"changed_arguments": list(graph_spec.changed_arguments)} if graph_spec.changed_arguments else {}),
         "signature": {
             "positional": list(signature.positional),
             "num_positional_only": signature.num_positional_only,
@@ -73,6 +74,7 @@ def graph_spec_from_dict(data: dict[str, Any]) -> GraphSpec:
                 indirect=signature["indirect"],
                 by_name=frozenset(signature["by_name"]),
             ),
+            changed_arguments=data.get("changed_arguments", ()),
         )
     except (KeyError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
         raise ArtifactError(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from aitune.exceptions import AITuneUserInputError, UnsupportedCallError
 from aitune.torch.dynamic_shapes import DynamicShapes
 from aitune.torch.module.axis_evidence import explain_axes
 from aitune.torch.module.axis_inference import Observation, infer_input_axes, infer_output_axes
+from aitune.torch.module.changed_arguments import can_be_put_back, changed_arguments, with_arguments
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.interception import InterceptedForward, Interception
@@ -65,6 +65,7 @@ class _GraphRecord:
     output_spec: SampleMetadata
     samples: SampleStore
     observations: dict[Observation, None] = field(default_factory=dict)
+    changed_arguments: tuple[str, ...] = ()
     num_calls: int = 0
     problem: str | None = None
 
@@ -113,28 +114,25 @@ class RecordingModule:
             self._note(str(error))
             return self._forward(*args, **kwargs)
         record = self._record_for(named, input_spec, self._signature.in_style_of(kwargs))
-        before = pytree.tree_leaves(named)
+        before = {name: pytree.tree_leaves(value) for name, value in named.items()}
         output = self._forward(*args, **kwargs)
         if record is not None:
-            self._observe(record, input_spec, output)
-            self._require_same_arguments(record, input_spec, before, named)
+            changed = changed_arguments(before, named)
+            self._observe(record, input_spec, output, {name: named[name] for name in changed})
+            self._require_to_be_put_back(record, changed, named)
         return output
 
-    def _require_same_arguments(
-        self, record: _GraphRecord, input_spec: SampleMetadata, before: list[Any], named: dict[str, Any]
-    ) -> None:
-        """Note a forward that puts other values into its arguments, as caches are filled: a backend would not."""
-        after = pytree.tree_leaves(named)
-        if len(after) == len(before) and all(map(is_, after, before)):
-            return
-        changed = (leaf for leaf, one, other in zip(input_spec.leaves, before, after, strict=False) if one is not other)
-        first = next(changed, None)
-        where = "an argument" if first is None else f"argument {first.locator[0]}"
-        with self._lock:
-            record.problem = (
-                f"the forward puts other values into {where} while it runs, as a key-value cache is filled; a backend "
-                f"would leave it as it was, so such calls run on the original module"
-            )
+    def _require_to_be_put_back(self, record: _GraphRecord, changed: tuple[str, ...], named: dict[str, Any]) -> None:
+        """Note a forward that puts other values into arguments of which only their class knows how to hold them."""
+        for name in changed:
+            if not can_be_put_back(named[name]):
+                kind = f"{type(named[name]).__module__}.{type(named[name]).__qualname__}"
+                with self._lock:
+                    record.problem = (
+                        f"the forward puts other values into argument {name} while it runs, as a key-value cache is "
+                        f"filled, and a {kind} cannot be given what a backend computes, so such calls run on the "
+                        f"original module"
+                    )
 
     def _note(self, problem: str) -> None:
         with self._lock:
@@ -174,9 +172,11 @@ class RecordingModule:
         locator, seen = max(values.items(), key=lambda item: len(item[1]), default=((), set[Any]()))
         return f"; argument {format_locator(locator)} alone had {len(seen)} values" if len(seen) > 1 else ""
 
-    def _observe(self, record: _GraphRecord, input_spec: SampleMetadata, output: Any) -> None:
+    def _observe(self, record: _GraphRecord, input_spec: SampleMetadata, output: Any, changed: dict[str, Any]) -> None:
         try:
             output_spec = SampleMetadata.from_outputs(output, strict=True)
+            if changed:
+                output_spec = SampleMetadata.from_outputs(with_arguments(output, changed), strict=True)
         except UnsupportedCallError as error:
             with self._lock:
                 record.problem = str(error)
@@ -186,7 +186,7 @@ class RecordingModule:
         with self._lock:
             record.num_calls += 1
             if not record.observations:
-                record.output_spec = output_spec
+                record.output_spec, record.changed_arguments = output_spec, tuple(changed)
             elif record.output_spec != output_spec:
                 record.problem = (
                     f"the output changes its kind from call to call: {record.output_spec.describe()} "
@@ -229,7 +229,8 @@ class RecordingModule:
             input_spec, output_spec = input_spec.with_axes(input_axes), output_spec.with_axes(output_axes)
             named = [dim.name for dims in own.values() for dim in dims if not isinstance(dim, int)]
             evidence = explain_axes(input_spec.tensor_specs, observations, named)
-        spec = GraphSpec(f"graph{number}", input_spec, output_spec, record.signature, own, evidence)
+        name, changed = f"graph{number}", record.changed_arguments
+        spec = GraphSpec(name, input_spec, output_spec, record.signature, own, evidence, changed)
         return RecordedGraph(spec, record.samples, record.num_calls, record.problem)
 
     def discard(self) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from aitune.exceptions import AITuneUserInputError, UnsupportedCallError
 from aitune.torch.module.call_statistics import CallCounters, CallStatistics
+from aitune.torch.module.changed_arguments import ReturningArguments, put_back
 from aitune.torch.module.dispatch_source import (
     ERROR,
     FALLBACK_CAUSES,
@@ -179,6 +180,8 @@ class TunedModule:
             self._counters.local.values[len(self.graphs) + ERROR] += 1
             return self._run_original(given)
         self._counters.local.values[number] += 1
+        if self.graphs[number].spec.changed_arguments and not isinstance(self.module, ReturningArguments):
+            return put_back(output, self._signature.bind(given.args, given.kwargs))
         return output
 
     def _run_original(self, given: _Given) -> Any:

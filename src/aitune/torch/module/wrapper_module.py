@@ -17,6 +17,7 @@ from aitune.exceptions import AITuneUserInputError
 from aitune.torch.config import config
 from aitune.torch.dynamic_shapes import DynamicShapes
 from aitune.torch.module.call_statistics import CallStatistics
+from aitune.torch.module.changed_arguments import as_function
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.graph_tuning import GraphTuning, Strategies, Tuner, check_tuners
@@ -390,9 +391,10 @@ class Module(ModuleProxy):
         view = wrapper._interception.plain_view()
         graphs = []
         for entry in state["graphs"]:
-            backend = restore(view, entry["backend"])
+            spec = graph_spec_from_dict(entry["graph_spec"])
+            backend = restore(as_function(view, spec), entry["backend"])
             backend.deploy(device)
-            graphs.append(TunedGraph(graph_spec_from_dict(entry["graph_spec"]), backend))
+            graphs.append(TunedGraph(spec, backend))
         wrapper._tuned = wrapper._tuned_module(graphs, digests)
         wrapper._enter(ModuleState.TUNED)
         return wrapper
