@@ -122,6 +122,15 @@ def test_undecided_says_what_was_in_the_way_and_what_would_help():
     assert "stop other work on this machine, or give more time than 20 s" in result.reason
 
 
+def test_a_verdict_on_a_noisy_machine_says_how_well_the_ratio_is_known():
+    result = trial(2.0, WILD, 3, reports_pressure=False)
+    assert result.verdict == "faster"
+    width = math.sqrt(result.high / result.low) - 1.0
+    assert width > 0.05
+    assert f"this machine was noisy: the ratio is known to ±{width:.0%} only" in result.reason
+    assert "to narrow it: " in result.reason
+
+
 def test_undecided_with_several_threads_advises_one():
     machine = SimulatedMachine(WILD, 1)
     result = compare(

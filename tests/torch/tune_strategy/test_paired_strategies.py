@@ -194,6 +194,43 @@ class TestMaxThroughput:
         ]
 
 
+class WearingOut(TimedBackend):
+    """Takes a little longer with every call, and keeps some memory of it."""
+
+    def _infer(self, x):
+        self._seconds *= 1.01
+        self._machine.occupied_bytes += 2**20
+        return super()._infer(x)
+
+
+class TestWhatIsNoticed:
+    def test_a_candidate_that_gets_slower_and_keeps_memory_says_so_in_its_notes(self, bench):
+        few = ProfilingConfig([2], measurement_stop_strategy=NumStepsMeasuringStopStrategy(30, 2))
+        strategy = MaxThroughputStrategy([WearingOut("worn", bench.machine, 0.001)], few)
+        bench.tune(strategy)
+        notes = outcome_of(strategy, "worn").notes
+        assert any("batch size 2: calls get slower and slower" in note for note in notes)
+        assert any("memory is not given back" in note for note in notes)
+
+    def test_a_candidate_that_raises_after_some_calls_is_out_with_that_reason(self, bench):
+        strategy = MaxThroughputStrategy([bench.backend("worn", 0.001, fails_after=20)])
+        assert bench.tune(strategy) == ORIGINAL
+        assert outcome_of(strategy, "worn").status == "failed"
+        assert (
+            "Fake(worn) raised RuntimeError while it was measured: worn is worn out"
+            in outcome_of(strategy, "worn").reason
+        )
+
+    def test_a_noisy_machine_is_warned_of_and_a_steady_one_is_not(self, tmp_path, bench):
+        wild = Noise(skew=0.1, drift=0.1, drift_seconds=0.3, burst_every=0.5, burst_seconds=0.3, burst_slowdown=8.0)
+        for where, is_noisy in ((bench, False), (Bench(tmp_path / "noisy", wild), True)):
+            strategy = MaxThroughputStrategy([where.backend("a", 0.0045)])
+            where.tune(strategy)
+            warnings = [w for w in strategy.report.warnings if "this machine was noisy" in w]
+            assert bool(warnings) == is_noisy
+            assert all("to narrow it, " in warning for warning in warnings)
+
+
 class TestTimeBudget:
     def test_a_candidate_that_cannot_end_in_time_is_not_begun(self, bench):
         backends = [bench.backend("a", 0.004), bench.backend("b", 0.003)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -12,7 +13,7 @@ from aitune.torch.config import config
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.tuned_module import TunedModule
-from aitune.torch.task.outcome import BatchMeasurement, PairedComparison
+from aitune.torch.task.outcome import BatchMeasurement, CandidateOutcome, PairedComparison
 from aitune.torch.task.playoff import Contestant, PlayoffConfig, playoff, screen
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.task.profiling.sweep import profile
@@ -27,6 +28,8 @@ from aitune.torch.tune_strategy.sweep_result import CutShort, SweepResult, Throu
 
 ORIGINAL_NAME = "the original module"
 _GRACE_SECONDS = 2.0
+_NOTABLE_WIDTH = 0.05
+"""From here on it is said how little is known: half the width of an interval, as a share of the ratio."""
 
 
 class PairedProfilingStrategy(ProfilingTuneStrategy):
@@ -45,6 +48,7 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
     def _reset(self) -> None:
         super()._reset()
         self._served: dict[str, TunedModule] = {}
+        self._noticed: dict[str, tuple[str, ...]] = {}
         self._runner_up: _TuneCandidate | None = None
 
     def _end_run(self) -> None:
@@ -102,9 +106,14 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
             deadline=self._deadline_for(backend),
             machine=self._context.machine,
         )
+        self._noticed[self._key_of(backend)] = results.notes()
         self._check_served(backend, data[0])
         self._keep_measurements(backend, results.measurements())
         return results.measurements()
+
+    def _record(self, job: GraphJob, outcome: CandidateOutcome, *, finished: bool = True) -> None:
+        noticed = [note for note in self._noticed.get(outcome.key, ()) if note not in outcome.notes]
+        super()._record(job, replace(outcome, notes=(*outcome.notes, *noticed)), finished=finished)
 
     def _is_pointless(self, backend: Backend, swept: Sequence[BatchMeasurement]) -> bool:
         """Say whether larger batch sizes need not be measured; with a time budget no time goes to the hopeless."""
@@ -226,10 +235,22 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
         everyone = [*finalists, *([] if opponent is None else [opponent])]
         if len(everyone) > 1 and _are_swept(everyone):
             finalists = self._play_off(finalists, opponent, job)
+        self._warn_of_noise(job)
         ranked = rank(finalists, self._is_better_candidate, opponent)
         rivals = [f for f in ranked[1:] if opponent is None or self._is_better_candidate(f, opponent)]
         self._runner_up = next(iter(rivals), None)
         return next(iter(ranked), None)
+
+    def _warn_of_noise(self, job: GraphJob) -> None:
+        measured = [c for c in self._comparisons if c.was_measured and c.opponent == BASELINE_KEY]
+        widths = [math.sqrt(comparison.high / comparison.low) - 1.0 for comparison in measured]
+        if widths and min(widths) > _NOTABLE_WIDTH:
+            self._warn(
+                job.name,
+                job.graph_spec,
+                f"this machine was noisy: every speed-up is known to ±{min(widths):.0%} at best; to narrow it, stop "
+                f"other work on it, use fewer threads, or give more time",
+            )
 
     def _play_off(
         self, finalists: Sequence[_TuneCandidate], opponent: _TuneCandidate | None, job: GraphJob

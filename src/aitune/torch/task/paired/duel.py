@@ -105,6 +105,11 @@ class Duel:
         """Pairs so far in which neither block was disturbed."""
         return len(self._clean_differences())
 
+    @property
+    def opponent_blocks(self) -> list[Block]:
+        """Blocks of the opponent so far, which show how steady the machine is."""
+        return [opponent for _, opponent in self._pairs]
+
     def add(self, candidate: Block, opponent: Block) -> None:
         """Add a pair of blocks, and look at the interval when it is time to.
 

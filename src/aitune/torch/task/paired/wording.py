@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aitune.torch.task.paired.duel import Decision, Duel
+from aitune.torch.task.paired.steadiness import Steadiness, half_width, is_wide
 
 
 @dataclass(frozen=True)
@@ -41,22 +42,38 @@ def explain(duel: Duel, decision: Decision, around: Circumstances, names: Mappin
     interval = decision.interval
     ratio = math.exp(interval.estimate)
     span = f"{ratio:.3f} ({math.exp(interval.low):.3f} to {math.exp(interval.high):.3f})"
+    noise = _noise_of_decided(duel, decision, around)
     if decision.verdict == "faster":
-        return f"{candidate} is {ratio:.2f} x as fast as {opponent}: ratio {span}"
+        return f"{candidate} is {ratio:.2f} x as fast as {opponent}: ratio {span}{noise}"
     if decision.verdict == "slower":
-        return f"{candidate} is slower than {opponent}: ratio {span}"
+        return f"{candidate} is slower than {opponent}: ratio {span}{noise}"
     if decision.verdict == "tie":
-        return f"no difference above {decision.margin:.0%} between {candidate} and {opponent}: ratio {span}"
+        return f"no difference above {decision.margin:.0%} between {candidate} and {opponent}: ratio {span}{noise}"
     if around.ended_early is not None:
         return f"undecided, ratio {span}: {around.ended_early}"
-    return f"undecided after {around.seconds:.1f} s, ratio {span}: {_noise(duel, around)}; {_advice(duel, around)}"
+    return (
+        f"undecided after {around.seconds:.1f} s, ratio {span}: {_noise(duel, around)}; "
+        f"to decide it: {_advice(duel, around)}"
+    )
+
+
+def _noise_of_decided(duel: Duel, decision: Decision, around: Circumstances) -> str:
+    """Say of a verdict that stands how well the ratio is known, where that is not well."""
+    if not is_wide(decision.interval):
+        return ""
+    advice = _advice(duel, around)
+    seen = "; ".join(Steadiness.of(duel.opponent_blocks).describe())
+    return (
+        f"; this machine was noisy: the ratio is known to ±{half_width(decision.interval):.0%} only"
+        f"{f' ({seen})' if seen else ''}; to narrow it: {advice}"
+    )
 
 
 def _noise(duel: Duel, around: Circumstances) -> str:
-    text = f"{duel.clean_pairs} of {duel.pairs} pairs of blocks were undisturbed"
+    parts = [f"{duel.clean_pairs} of {duel.pairs} pairs of blocks were undisturbed"]
     if around.others_share is not None:
-        text += f", other processes used {around.others_share:.0%} of the cores"
-    return text
+        parts.append(f"other processes used {around.others_share:.0%} of the cores")
+    return ", ".join([*parts, *Steadiness.of(duel.opponent_blocks).describe()])
 
 
 def _advice(duel: Duel, around: Circumstances) -> str:
@@ -66,4 +83,4 @@ def _advice(duel: Duel, around: Circumstances) -> str:
         if around.num_threads > 1:
             advice.append("use one thread")
     advice.append(f"give more time than {around.budget_seconds:.0f} s")
-    return "to decide it: " + ", or ".join(advice)
+    return ", or ".join(advice)
