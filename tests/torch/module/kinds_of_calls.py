@@ -88,6 +88,20 @@ class Counting(torch.nn.Module):
         return x + self.count
 
 
+class Remembering(torch.nn.Module):
+    """Keeps its last answer and a count in attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        self.last = self.linear(x)
+        return self.last * self.count
+
+
 class Tied(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -119,6 +133,11 @@ def by_values(linear: Any, x: torch.Tensor) -> torch.Tensor:
 
 def by_size(linear: Any, x: torch.Tensor) -> torch.Tensor:
     return linear(x) if x.shape[0] > 2 else x * 3
+
+
+def into_list(linear: Any, x: torch.Tensor, kept: list[torch.Tensor]) -> torch.Tensor:
+    kept.append(linear(kept[-1]) + x)
+    return kept[-1] * 2
 
 
 def filled(linear: Any, x: torch.Tensor, cache: Any) -> torch.Tensor:
@@ -264,7 +283,11 @@ KINDS: dict[str, Kind] = {
     "an int from the sizes": Kind(of(lambda f, x: (f(x), x.shape[0])), RECORDED, LATER, "output|number|size"),
     "changes its input": Kind(of(add_in_place), RECORDED, LATER, "changes (its|input)|inputs"),
     "changes a buffer": Kind(lambda: Counting().eval(), RECORDED, LATER, "buffer|count"),
+    "keeps values in attributes": Kind(lambda: Remembering().eval(), RECORDED, LATER, "attribute (count|last)"),
     "fills a cache": Kind(of(filled), with_cache(2, 4), with_cache(1, 3)),
+    "fills a list": Kind(
+        of(into_list), lambda: [call(x, [x * 2]) for x in rows(2, 4)], lambda: [call(x, [x + 1]) for x in rows(1, 3)]
+    ),
     "branches on values": Kind(
         of(by_values),
         lambda: [call(x.abs()) for x in rows(2, 4)],

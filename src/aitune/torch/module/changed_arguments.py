@@ -38,6 +38,8 @@ def changed_arguments(before: Mapping[str, Sequence[Any]], named: Mapping[str, A
 
 def can_be_put_back(value: Any) -> bool:
     """Say whether an argument can be given other contents: a list, a dict, a dataclass, a ``DynamicCache``."""
+    if isinstance(value, type):
+        return False
     known = dataclasses.is_dataclass(value) or isinstance(value, UserDict) or is_dynamic_cache(type(value))
     return known or type(value) in (list, dict, OrderedDict)
 

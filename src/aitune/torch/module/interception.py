@@ -28,7 +28,7 @@ _HOOK_ATTRIBUTES = (
 )
 
 
-class _Placed:
+class Placed:
     """Something that was put into a module's ``__dict__``; a copy of it is what a plain module has in its place."""
 
     attribute: ClassVar[str]
@@ -48,7 +48,7 @@ class _Placed:
         )
 
 
-class InterceptedForward(_Placed):
+class InterceptedForward(Placed):
     """What stands in for a module's forward; subclasses define ``__call__``.
 
     Args:
@@ -70,7 +70,7 @@ class InterceptedForward(_Placed):
         )
 
 
-class _PlainState(_Placed):
+class _PlainState(Placed):
     """Stands in for ``__getstate__``: the state without what was put on the module."""
 
     attribute = "__getstate__"
@@ -81,7 +81,7 @@ class _PlainState(_Placed):
         return self.interception.strip(dict(state)) if isinstance(state, dict) else state
 
 
-class _NoReplica(_Placed):
+class _NoReplica(Placed):
     """Refuses replicas: they share everything but the weights, and would be answered with the wrong ones."""
 
     attribute = "_replicate_for_data_parallel"
@@ -93,7 +93,7 @@ class _NoReplica(_Placed):
         )
 
 
-_PLACED: tuple[type[_Placed], ...] = (InterceptedForward, _PlainState, _NoReplica)
+_PLACED: tuple[type[Placed], ...] = (InterceptedForward, _PlainState, _NoReplica)
 
 
 def _state_of(module: torch.nn.Module) -> Any:
@@ -142,7 +142,7 @@ class Interception:
             state: The attributes by name; changed in place.
         """
         for name, before in self._before.items():
-            if isinstance(state.get(name), _Placed):
+            if isinstance(state.get(name), Placed):
                 if before is _ABSENT:
                     del state[name]
                 else:

@@ -9,13 +9,22 @@ from typing import Any
 import torch
 
 from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.interception import Placed
 from aitune.torch.module.module_parts import joined, named_parts, plain_values
 from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.sample_metadata import CONSTANT_TYPES, Constant
 from aitune.torch.module.tensor_digests import digest_of
 
-_OPAQUE = (torch.nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+_OPAQUE = (
+    torch.nn.Module,
+    Placed,
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+)
 _MOST_LEVELS = 2
 
 
