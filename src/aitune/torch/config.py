@@ -33,6 +33,8 @@ class Config:
         max_graphs: Most graphs recorded for one module; further kinds of calls run on the original.
         strict_mode: Whether non-tensor arguments are part of a graph's identity.
         on_unknown_input: What a tuned module does with a call that no graph covers: run the original, or raise.
+        on_exceptional_values: What happens to a candidate that agrees on ordinary calls and answers otherwise than the
+            original to NaN, infinities or ids beyond their table: the report says so, or it is rejected.
         weight_check_interval: Seconds between two looks of a tuned module at some values of its weights, which find
             writes that nothing else shows (through ``.data``); ``None`` never looks.
         minimum_gain: Share by which a candidate must beat the original to replace it (0.01 is 1%).
@@ -49,6 +51,7 @@ class Config:
     max_graphs: int = 16
     strict_mode: bool = True
     on_unknown_input: Literal["eager", "error"] = "eager"
+    on_exceptional_values: Literal["report", "reject"] = "report"
     weight_check_interval: float | None = 1.0
     minimum_gain: float = 0.01
     num_threads: int | None = None

@@ -79,6 +79,7 @@ class ONNXRuntimeBackend(ArtifactBackend):
     config: ONNXRuntimeBackendConfig
     device_types: ClassVar[tuple[str, ...]] = ("cpu",)
     required_packages: ClassVar[tuple[str, ...]] = ("onnxruntime", "onnx", "onnxscript")
+    survives_bad_indices: ClassVar[bool] = True
     version_packages: ClassVar[tuple[str, ...]] = required_packages
     extra: ClassVar[str | None] = "onnx"
 

@@ -76,6 +76,7 @@ class OpenVINOBackend(ArtifactBackend):
     config: OpenVINOBackendConfig
     device_types: ClassVar[tuple[str, ...]] = ("cpu",)
     required_packages: ClassVar[tuple[str, ...]] = ("openvino",)
+    survives_bad_indices: ClassVar[bool] = True
     version_packages: ClassVar[tuple[str, ...]] = required_packages
     extra: ClassVar[str | None] = "openvino"
 

@@ -40,6 +40,7 @@ class TorchEagerBackend(Backend):
     """
 
     needs_original_module: ClassVar[bool] = True
+    survives_bad_indices: ClassVar[bool] = True
     recovery: ClassVar[Literal["artifact", "compile", "module"]] = "module"
 
     def __init__(self, config: TorchEagerBackendConfig | None = None) -> None:

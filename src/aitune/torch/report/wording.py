@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from aitune.torch.task.outcome import BatchMeasurement, CandidateOutcome, GraphReport, PairedComparison
+from collections.abc import Sequence
+
+from aitune.torch.task.outcome import BatchMeasurement, CandidateOutcome, GraphReport, PairedComparison, Rejection
 from aitune.units import get_metric
 
 LONGEST_REASON = 400
@@ -68,7 +70,13 @@ def verdict_and_reason(graph: GraphReport, outcome: CandidateOutcome) -> str:
     text = ": ".join(shorten(part) for part in parts if part)
     if outcome.key == graph.winner:
         text = f"CHOSEN; {text}"
-    return "; ".join([text, *(shorten(note) for note in outcome.notes)])
+    deviations = () if outcome.agreement is None else outcome.agreement.deviations
+    different = [f"other than the original with exceptional values: {_deviations(deviations)}"] if deviations else []
+    return "; ".join([text, *(shorten(note) for note in (*outcome.notes, *different))])
+
+
+def _deviations(deviations: Sequence[Rejection]) -> str:
+    return ", ".join(f"{found.where} gives {found.got} instead of {found.expected}" for found in deviations)
 
 
 def outcome_sentence(outcome: CandidateOutcome) -> str:

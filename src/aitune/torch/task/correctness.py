@@ -23,6 +23,7 @@ from aitune.torch.task.behaviour import (
 from aitune.torch.task.comparison import Comparison, compare_outputs
 from aitune.torch.task.original_run import same_values
 from aitune.torch.task.outcome import Agreement, OutputAgreement, Rejection
+from aitune.torch.task.probes import compare_probes
 from aitune.torch.task.reference import NUM_REPEATS
 from aitune.torch.task.reference_call import ReferenceCall, References
 from aitune.torch.task.row_independence import compare_row
@@ -41,6 +42,7 @@ def check(
     budget: AccuracyBudget | None = None,
     module: torch.nn.Module | None = None,
     equal_symbols: Sequence[Sequence[str]] = (),
+    survives_bad_indices: bool = False,
 ) -> Agreement:
     """Compare a callable with the original module on every reference call.
 
@@ -48,7 +50,8 @@ def check(
     the original leaves them; the output of the call before untouched. After the first disagreement the other calls are
     made all the same, so that it is known where else it is wrong. When all agree: the first call made again gives the
     same answer, rows of a batch do not depend on each other where they do not in the original, what is random is drawn
-    anew, and the user's metric is high enough.
+    anew, and the user's metric is high enough. At last it is seen what becomes of NaN, infinities and ids beyond their
+    table; that rejects a candidate only where the references say so.
 
     Args:
         infer: Takes calls in the canonical form of the graph spec and returns what the original would.
@@ -57,6 +60,8 @@ def check(
         module: The original module, when ``infer`` may run it or change its state: it is put back after each call.
         equal_symbols: Groups of symbols that ``infer`` takes for one; calls where they differ never reach it in use, so
             they are left out.
+        survives_bad_indices: Whether ``infer`` may be called with an id beyond its table; some runtimes end the
+            process on one.
 
     Returns:
         The figures, the calls compared, and what disagrees.
@@ -70,6 +75,9 @@ def check(
         failures = checking.compare_calls()
         rejection = next(iter(failures), None) or checking.compare_repeats() or checking.compare_rows()
         rejection = rejection or checking.compare_draws() or checking.compare_metric()
+        deviations = () if rejection is not None else checking.compare_exceptional(survives_bad_indices)
+    if references.rejects_deviations:
+        rejection = rejection or next(iter(deviations), None)
     return Agreement(
         rejection is None,
         tuple(checking.figures.values()),
@@ -78,6 +86,7 @@ def check(
         tuple(checking.notes),
         tuple(failures) or (() if rejection is None else (rejection,)),
         checking.metric,
+        deviations,
     )
 
 
@@ -242,6 +251,15 @@ class _Check:
             else "values not comparable: forward is random, and the candidate draws other numbers from the same seed"
         )
         return None
+
+    # -- exceptional values ----------------------------------------------------------------------------------------
+
+    def compare_exceptional(self, survives_bad_indices: bool) -> tuple[Rejection, ...]:
+        """See what becomes of NaN and infinities, and of ids beyond their table where that is safe."""
+        probes = [probe for probe in self._references.probes if survives_bad_indices or not probe.is_index]
+        if len(probes) < len(self._references.probes):
+            self.notes.append("ids beyond their table are not tried: this candidate may end the process on them")
+        return tuple(compare_probes(lambda call: self._run(call)[1], probes, self._budget))
 
     # -- the user's metric -----------------------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ class Rejection:
     Args:
         check: What was compared: ``"structure"``, ``"type"``, ``"dtype"``, ``"shape"``, ``"finite"``, ``"value"``,
             ``"state"``, ``"repeat"``, ``"input modified"``, ``"aliasing"``, ``"row independence"``, ``"random"``,
-            ``"metric"``, or ``"raised"`` where a later call raised.
+            ``"metric"``, ``"raised"`` where a later call raised, or ``"refused"`` where the original raises and the
+            candidate answers.
         output: Which output, as Python would write it.
         index: Which element, where the check is about one.
         got: What the candidate gave.
@@ -82,6 +83,8 @@ class Agreement:
         notes: What could not be compared, and why.
         failures: The first disagreement of every call that does not agree.
         metric: Value of the user's own metric, where the accuracy budget has one and it was computed.
+        deviations: What is otherwise than the original with exceptional values: NaN, infinities, ids beyond their
+            table.
     """
 
     passed: bool
@@ -91,6 +94,7 @@ class Agreement:
     notes: tuple[str, ...] = ()
     failures: tuple[Rejection, ...] = ()
     metric: float | None = None
+    deviations: tuple[Rejection, ...] = ()
 
     @property
     def cosine(self) -> float | None:

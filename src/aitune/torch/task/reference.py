@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from aitune.exceptions import AITuneUserInputError
+from aitune.torch.config import config
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.locator import format_locator
 from aitune.torch.module.preserved_state import preserved_state
@@ -21,6 +22,7 @@ from aitune.torch.task.float64_reference import EagerCall, refine_expectations
 from aitune.torch.task.float64_run import DEFAULT_MAX_FLOAT64_PARAMETERS
 from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.original_run import OriginalRun, run_original, same_values
+from aitune.torch.task.probes import make_probes
 from aitune.torch.task.reference_call import ReferenceCall, References
 from aitune.torch.task.row_independence import single_rows
 from aitune.torch.task.structure import clone_tensors, tensors_with_locators
@@ -59,6 +61,10 @@ def make_references(
             makes none that fits, or the module changes its parameters.
     """
     began = time.perf_counter()
+    if config.on_exceptional_values not in ("report", "reject"):
+        raise AITuneUserInputError(
+            f"config.on_exceptional_values must be 'report' or 'reject', got {config.on_exceptional_values!r}"
+        )
     labels = labelled_calls(graph_spec, data, seed=seed, max_corners=max_corners, input_factory=input_factory)
     runs, notes = _run_all(module, graph_spec, labels, seed)
     random = _random_outputs(module, graph_spec, runs[0], seed)
@@ -71,8 +77,10 @@ def make_references(
     sequence = () if all(random) else _state_sequence(module, calls[0], seed)
     rows, row_note = single_rows(module, graph_spec, calls, seed)
     notes.extend(note for note in (float64_note, row_note) if note)
+    probes = make_probes(module, graph_spec, calls, seed)
     seconds = time.perf_counter() - began
-    return References(graph_spec, tuple(calls), rows, sequence, tuple(notes), seed, seconds)
+    rejects = config.on_exceptional_values == "reject"
+    return References(graph_spec, tuple(calls), rows, sequence, tuple(notes), seed, seconds, probes, rejects)
 
 
 def _places(output: Any) -> list[str]:

@@ -54,6 +54,27 @@ class SingleRow:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """A call with exceptional values, and what the original module does with it.
+
+    Args:
+        where: Name of the call for people: ``"NaN in x"``.
+        call: The call, in canonical form; clone it before it is run.
+        output: What the original module returned; ``None`` where it raised.
+        expectations: One for each tensor of the output.
+        refusal: What the original raised, in words.
+        is_index: Whether it is an id beyond its table; some runtimes end the process on one.
+    """
+
+    where: str
+    call: Sample
+    output: Any
+    expectations: tuple[Expectation, ...]
+    refusal: str | None = None
+    is_index: bool = False
+
+
+@dataclass(frozen=True)
 class References:
     """Everything that candidates of one graph are compared with.
 
@@ -65,6 +86,8 @@ class References:
         notes: What cannot be compared, and why.
         seed: What torch's random generators were seeded with before every call.
         seconds: Time that running the original took.
+        probes: Calls with exceptional values (NaN, infinities, ids beyond their table).
+        rejects_deviations: Whether another answer to one of the probes rejects a candidate; else it is reported.
     """
 
     graph_spec: GraphSpec
@@ -74,6 +97,8 @@ class References:
     notes: tuple[str, ...] = ()
     seed: int = 0
     seconds: float = 0.0
+    probes: tuple[Probe, ...] = ()
+    rejects_deviations: bool = False
 
     def within(self, equal_symbols: Sequence[Sequence[str]]) -> References:
         """Return the references without the made-up calls that a candidate leaves to the original module.

@@ -47,7 +47,7 @@ def single_rows(
         return (), None
     number = min(batched, key=lambda candidate: sizes[candidate])
     rows = tuple(
-        SingleRow(calls[number].where, row, _cut_row(graph_spec, calls[number].call, row))
+        SingleRow(calls[number].where, row, cut_row(graph_spec, calls[number].call, row))
         for row in sorted({0, sizes[number] - 1})
     )
     for row in rows:
@@ -62,7 +62,14 @@ def single_rows(
     return rows, None
 
 
-def _cut_row(graph_spec: GraphSpec, call: Sample, row: int) -> Sample:
+def cut_row(graph_spec: GraphSpec, call: Sample, row: int) -> Sample:
+    """Return one row of a batched call as a call of its own.
+
+    Args:
+        graph_spec: The graph.
+        call: The batched call.
+        row: Which row.
+    """
     tensors = []
     for tensor, spec in zip(graph_spec.input_tensors(*call), graph_spec.input_spec.tensor_specs, strict=True):
         batch = batch_axis_of(spec.axes)

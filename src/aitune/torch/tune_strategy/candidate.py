@@ -173,7 +173,14 @@ def check_backend(
         module: The original module, when the backend may run it: its state is put back after each call.
     """
     budget = None if backend.is_exact else accuracy_budget
-    return check(backend.infer, references, budget=budget, module=module, equal_symbols=backend.equal_symbols)
+    return check(
+        backend.infer,
+        references,
+        budget=budget,
+        module=module,
+        equal_symbols=backend.equal_symbols,
+        survives_bad_indices=backend.survives_bad_indices,
+    )
 
 
 def failed(outcome: CandidateOutcome, stage: str, error: Exception) -> CandidateOutcome:

@@ -234,7 +234,8 @@ class TuneStrategy(RunReporting):
         """
         if self._references is None:
             raise AITuneUserInputError(f"{name} {graph_spec.name}: check_correctness works only while tune is running")
-        return check_backend(backend, self._references, self._budget)
+        module = None if self._job is None else self._job.module
+        return check_backend(backend, self._references, self._budget, module)
 
     def to_json_dict(self) -> dict[str, Any]:
         """Return every setting that is needed to repeat the run, as plain data."""
