@@ -147,6 +147,8 @@ def test_parameters_are_identifiers_because_source_is_written_from_them(name: st
         ({"symbols": [{**GRAPH["symbols"][0], "name": "a;b"}]}, "name"),
         ({"inputs": {**GRAPH["inputs"], "leaves": []}}, "has 1 leaves, 0 are described"),
         ({"signature": {**GRAPH["signature"], "required": ["y"]}}, "speaks of parameters"),
+        ({"changed_arguments": ["y"]}, "which it does not take"),
+        ({"changed_arguments": ["x; import os"]}, "changed_arguments"),
         ({"signature": {**GRAPH["signature"], "num_positional_only": 2}}, "speaks of parameters"),
     ],
 )

@@ -88,12 +88,13 @@ def test_a_damaged_member_is_found_by_verify_and_before_use(tmp_path: Path) -> N
 def test_every_changed_byte_of_a_file_is_found(tmp_path: Path) -> None:
     path = write_artifact(tmp_path / "x.ait", b"one member", b"another")
     content = path.read_bytes()
-    for position in range(len(content)):
-        changed = bytearray(content)
-        changed[position] ^= 1 << position % 8
-        path.write_bytes(changed)
-        with pytest.raises(ArtifactError), Artifact(path) as artifact:
-            artifact.verify()
+    with path.open("r+b", buffering=0) as file:
+        for position, byte in enumerate(content):
+            os.pwrite(file.fileno(), bytes([byte ^ 1 << position % 8]), position)
+            with pytest.raises(ArtifactError), Artifact(path) as artifact:
+                artifact.verify()
+            os.pwrite(file.fileno(), bytes([byte]), position)
+    Artifact(path).close()
 
 
 def repacked(path: Path, change: Any) -> Path:

@@ -106,16 +106,19 @@ class SignatureRecord(Record, frozen=True, kw_only=True):
             raise ValueError("the signature speaks of parameters that it does not have")
 
 
-class GraphRecord(Record, frozen=True, kw_only=True):
-    """One graph of a module."""
+class GraphRecord(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """One graph of a module; ``changed_arguments`` are those into which the forward puts other values."""
 
     name: Name
     symbols: tuple[SymbolRecord, ...]
     inputs: ValuesRecord
     outputs: ValuesRecord
     signature: SignatureRecord
+    changed_arguments: tuple[Identifier, ...] = ()
 
     def __post_init__(self) -> None:
+        if not set(self.changed_arguments) <= {*self.signature.positional, *self.signature.keyword_only}:
+            raise ValueError(f"graph {self.name!r} changes {list(self.changed_arguments)}, which it does not take")
         known = [symbol.name for symbol in self.symbols]
         used = {
             axis.symbol

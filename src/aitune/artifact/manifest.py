@@ -85,7 +85,7 @@ class BackendRecord(Record, frozen=True, kw_only=True):
     """One build of one graph.
 
     ``state`` is what the backend gave for itself, as plain data. ``graph`` is there when it was built for other bounds
-    than the graph has. ``holds_weights``: it answers with the weights of the tuning, whatever the module holds.
+    than the graph has. ``holds_weights``: it stands for the weights of the tuning, whatever the module holds.
     """
 
     name: Name

@@ -21,7 +21,8 @@ from aitune.artifact.zip_layout import PlacedEntry, read_layout
 from aitune.exceptions import ArtifactError
 
 _SCRATCH = ".members"
-_THREADS = 2
+# More would wait for the memory: each reads, hashes and writes at some GB/s.
+_THREADS = min(4, os.cpu_count() or 1)
 
 
 class DamagedError(ArtifactError):

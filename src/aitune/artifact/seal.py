@@ -33,6 +33,9 @@ class Seal(Record, frozen=True, kw_only=True):
     signature: SignatureRecord | None = None
 
 
+_decoder = msgspec.json.Decoder(Seal)
+
+
 def make_seal(manifest: bytes, private_key: KeySource | None = None) -> bytes:
     """Make the seal of a manifest.
 
@@ -62,7 +65,7 @@ def check_seal(text: bytes, manifest: bytes, public_key: KeySource | None = None
         ArtifactError: It does not belong to it, or was not signed with that key.
     """
     try:
-        seal = msgspec.json.decode(text, type=Seal)
+        seal = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ArtifactError(f"its seal cannot be read: {error}") from error
     if hashlib.sha256(manifest).hexdigest() != seal.manifest_sha256:

@@ -9,6 +9,7 @@ from aitune.torch.config import config
 from aitune.utils.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from aitune.torch.checkpoint.container_classes import register_container
     from aitune.torch.config import aitune_cache_dir
     from aitune.torch.data import DataLoaderFactory
     from aitune.torch.dynamic_shapes import BatchDim, DynamicDim
@@ -33,6 +34,7 @@ __all__ = [
     "save",
     "load",
     "LocalTorchStorage",
+    "register_container",
     "BatchDim",
     "DynamicDim",
     "DataLoaderFactory",
@@ -54,6 +56,7 @@ __getattr__, _names = lazy_names(
         "module.wrapper_module": ("Module", "ModuleState"),
         "tuning": ("tune",),
         "saving": ("save", "load", "LocalTorchStorage"),
+        "checkpoint.container_classes": ("register_container",),
         "report.tune_report": ("TuneReport",),
         "dynamic_shapes": ("BatchDim", "DynamicDim"),
         "data": ("DataLoaderFactory",),

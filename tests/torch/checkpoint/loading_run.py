@@ -25,9 +25,15 @@ def forbid_unpickling() -> None:
         if event == "pickle.find_class":
             raise AssertionError(f"a pickle asked for {arguments}")
 
+    class Refusing:
+        # A class, because modules that are imported later derive from it.
+        __init__ = refuse
+
     sys.addaudithook(watch)
-    for name in ("load", "loads", "_load", "_loads", "Unpickler", "_Unpickler"):
+    for name in ("load", "loads", "_load", "_loads"):
         setattr(pickle, name, refuse)
+    for name in ("Unpickler", "_Unpickler"):
+        setattr(pickle, name, Refusing)
     sys.modules["_pickle"] = type(sys)("_pickle")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import UserDict, defaultdict
+from collections import UserDict, defaultdict, namedtuple
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,44 @@ def test_a_class_of_another_kind_is_refused(kind: Any) -> None:
 def test_a_class_that_nobody_describes_is_refused() -> None:
     with pytest.raises(ArtifactError, match=r"uses? the container 'x\.Z'"):
         prepare_containers([], [record_of(container("x.Z", "null"))])
+
+
+@dataclass
+class Here:
+    y: Any
+
+
+class HereDict(UserDict):  # type: ignore[type-arg]
+    pass
+
+
+HereTuple = namedtuple("HereTuple", ["y"])
+
+
+@pytest.mark.parametrize(
+    ("cls", "kind", "context"),
+    [(Here, "dataclass", '["y"]'), (HereDict, "user dict", '["y"]'), (HereTuple, "named tuple", None)],
+)
+def test_a_class_that_has_another_name_here_stands_for_the_one_in_the_file(cls: Any, kind: Any, context: Any) -> None:
+    name = f"__main__.{cls.__name__}"
+    record = ContainerRecord(name=name, module="__main__", qualname=cls.__name__, kind=kind)
+    structure = container("collections.namedtuple", name) if context is None else container(name, context)
+    with pytest.raises(ArtifactError, match=f"ait.register_container\\(cls, '{name}'\\)"):
+        prepare_containers([record], [record_of(structure)])
+    ait.register_container(cls, name)
+    ait.register_container(cls, name)
+    prepare_containers([record], [record_of(structure)])
+    found = pytree.tree_unflatten([3], pytree.treespec_loads(json.dumps(structure)))
+    assert type(found) is cls
+    assert pytree.tree_leaves(found) == [3]
+    with pytest.raises(AITuneUserInputError, match=f"the name '{name}' stands for .*{cls.__name__} already"):
+        ait.register_container(dict, name)
+
+
+@pytest.mark.parametrize("cls", [3, subprocess.Popen, torch.nn.Linear])
+def test_what_is_no_container_cannot_be_registered(cls: Any) -> None:
+    with pytest.raises(AITuneUserInputError, match=r"expects a class|is no dataclass, named tuple or UserDict class"):
+        ait.register_container(cls)
 
 
 class Answer(UserDict):  # type: ignore[type-arg]

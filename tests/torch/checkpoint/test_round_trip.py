@@ -39,6 +39,7 @@ from aitune.torch.backend.openvino_backend import OpenVINOBackend
 from aitune.torch.backend.torch_eager import TorchEagerBackend, TorchEagerBackendConfig
 from aitune.torch.backend.torch_inductor_aot_backend import TorchInductorAotBackend
 from aitune.torch.backend.torch_inductor_jit_backend import TorchInductorJitBackend
+from aitune.torch.backend.torchao_backend import TorchAOBackend, TorchAOBackendConfig
 from aitune.torch.module.sample import Sample
 
 CALLS = [tiny_encoder_call(2, 5, seed=1), tiny_encoder_call(3, 7, seed=2)]
@@ -48,6 +49,7 @@ BACKENDS: list[Any] = [
     pytest.param(lambda: TorchEagerBackend(TorchEagerBackendConfig(channels_last=True)), id="channels_last"),
     pytest.param(ONNXRuntimeBackend, id="onnx"),
     pytest.param(OpenVINOBackend, id="openvino"),
+    pytest.param(lambda: TorchAOBackend(TorchAOBackendConfig("int8_weight_only")), id="torchao"),
     pytest.param(TorchInductorAotBackend, id="aot", marks=pytest.mark.slow),
     pytest.param(TorchInductorJitBackend, id="jit", marks=pytest.mark.slow),
 ]
@@ -88,7 +90,7 @@ def test_every_backend_answers_bit_for_bit_in_a_fresh_process(
         factory="aitune.testing.tiny_models:tiny_encoder",
         options={"strict": True},
         # The caches of torch.compile, which do not belong to the file, hold pickles.
-        forbid_unpickling=backend.recovery != "compile",
+        forbid_unpickling=backend.name != "TorchInductorJit",
     )
     assert same(fresh.tensors, wanted)
     assert fresh.structures == [structure_of(output) for output in wanted]

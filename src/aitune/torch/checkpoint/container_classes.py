@@ -1,7 +1,8 @@
 """The container classes in stored structures: named when saved, found again when loaded, never imported for a file.
 
 A file may name any class of any module. Importing it would run whatever that module runs, so it has to be imported
-already: by the user, or by the code of the model that is given to ``load``.
+already: by the user, or by the code of the model that is given to ``load``. A program that has a class under another
+name says so with :func:`register_container`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import enum
 import sys
 from collections import UserDict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -18,11 +20,42 @@ from torch.utils import _pytree as pytree
 from aitune.artifact.graph_record import GraphRecord
 from aitune.artifact.manifest import ContainerRecord
 from aitune.artifact.structure import parse_structure
-from aitune.exceptions import ArtifactError
+from aitune.exceptions import AITuneUserInputError, ArtifactError
 from aitune.torch.module.containers import container_kind, register_containers
 
 _FACTORIES = frozenset(f"builtins:{name}" for name in ("list", "dict", "set", "int", "float", "str", "tuple", "bool"))
 _OWN_MODULES = ("builtins", "collections")
+
+
+def register_container(cls: type[Any], name: str | None = None) -> None:
+    """Let files that are loaded without their modules give a class back as a container of arguments or outputs.
+
+    Classes of imported modules are found without this. It is for a class that has another name here than where the file
+    was saved, such as one that was defined in the script that saved it (``"__main__.Answer"``).
+
+    Args:
+        cls: A dataclass, named tuple or ``UserDict`` class, or one that is registered with torch's pytree.
+        name: Name of the class in the file, as ``aitune show`` gives it; ``None`` takes the class's own.
+
+    Raises:
+        AITuneUserInputError: It is none of these, or the name stands for another class already.
+    """
+    if not isinstance(cls, type):
+        raise AITuneUserInputError(f"register_container expects a class, got {cls!r}")
+    if cls not in pytree.SUPPORTED_SERIALIZED_TYPES:
+        register_containers(_blank(cls))
+    entry = pytree.SUPPORTED_SERIALIZED_TYPES.get(cls)
+    if entry is None:
+        raise AITuneUserInputError(
+            f"{cls.__module__}.{cls.__qualname__} is no dataclass, named tuple or UserDict class; register it with "
+            f"torch.utils._pytree.register_pytree_node(..., serialized_type_name=...) first"
+        )
+    known = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.setdefault(name or entry.serialized_type_name, cls)
+    if known is not cls:
+        raise AITuneUserInputError(
+            f"the name {name!r} stands for {known.__module__}.{known.__qualname__} already, it cannot stand for "
+            f"{cls.__module__}.{cls.__qualname__} too"
+        )
 
 
 def containers_of(graphs: Iterable[GraphRecord]) -> list[ContainerRecord]:
@@ -54,7 +87,7 @@ def _named_containers(graphs: Iterable[GraphRecord]) -> set[str]:
 
 
 def _kind(cls: type[Any]) -> Any:
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+    if _kind_without_registration(cls) == "named tuple":
         return "named tuple"
     return container_kind(cls) or "registered"
 
@@ -88,24 +121,41 @@ def _register(record: ContainerRecord) -> None:
     if cls is None:
         raise ArtifactError(
             f"its graphs use the class {full_name}, which is not imported; import {record.module} before loading "
-            f"(nothing is imported on behalf of a file)"
+            f"(nothing is imported on behalf of a file), or name a class that stands for it: "
+            f"ait.register_container(cls, {record.name!r})"
         )
-    blank: Any = None
-    if record.kind == "dataclass" and isinstance(cls, type) and is_dataclass(cls):
-        blank = object.__new__(cls)
-    elif record.kind == "named tuple" and isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        blank = tuple.__new__(cls, (None,) * len(cls._fields))
-    elif record.kind == "user dict" and isinstance(cls, type) and issubclass(cls, UserDict):
-        blank = cls.__new__(cls)
-        blank.data = {}
-    if blank is not None:
-        # Made without its constructor: only the class is looked at.
-        register_containers(blank)
+    if isinstance(cls, type) and _kind_without_registration(cls) == record.kind:
+        register_containers(_blank(cls))
     if record.name not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
         raise ArtifactError(
             f"its graphs use the class {full_name} as a {record.kind}, which it is not here; register it with "
             f"torch.utils._pytree.register_pytree_node(..., serialized_type_name={record.name!r}) before loading"
         )
+
+
+def _kind_without_registration(cls: type[Any]) -> str | None:
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return "named tuple"
+    if is_dataclass(cls):
+        return "dataclass"
+    return "user dict" if issubclass(cls, UserDict) else None
+
+
+def _blank(cls: Any) -> Any:
+    """Return an object of a container class, made without its constructor: only the class is looked at.
+
+    ``None`` where there is no such kind, or the class derives from one that cannot be made so.
+    """
+    kind = _kind_without_registration(cls)
+    if kind == "named tuple":
+        return tuple.__new__(cls, (None,) * len(cls._fields))
+    if kind == "user dict":
+        blank = cls.__new__(cls)
+        blank.data = {}
+        return blank
+    with suppress(TypeError):
+        return object.__new__(cls) if kind == "dataclass" else None
+    return None
 
 
 def _check_reference(reference: str) -> None:

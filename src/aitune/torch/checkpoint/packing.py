@@ -189,7 +189,8 @@ def _pack_backend(build: _Build, graph: GraphRecord, store: _Store) -> BackendRe
         files=tuple(_pack_files(build.state, store)),
         native_code=backend_class.native_code,
         needs_module=backend_class.needs_original_module,
-        holds_weights=backend_class.recovery == "artifact",
+        # What gives precision away was judged with these weights, also where it is made again from the module.
+        holds_weights=backend_class.recovery == "artifact" or not backend_class.is_exact,
         requirements=requirements_of(backend_class.native_code, device),
     )
 
