@@ -110,7 +110,8 @@ def test_a_call_is_recorded_replayed_and_served_in_every_style(data: st.DataObje
     wrapped.enable_recording()
     untouched = copy.deepcopy((args, kwargs))
     assert same(wrapped(*args, **kwargs), expected)
-    assert wrapped.recording_problems == []
+    # What is returned as it came is the memory of an argument.
+    assert all("shares the memory of argument" in problem for problem in wrapped.recording_problems)
     (graph,) = wrapped.recorded_graphs()
     (sample,) = graph.samples
     assert same(module(*sample.args, **sample.kwargs), expected)

@@ -75,6 +75,25 @@ def check_tuners(strategy: Any, strategies: Any) -> None:
             raise AITuneUserInputError(f"a strategy must have tune and tune_dry_run, got {given!r}")
 
 
+def device_to_tune_for(name: str, own: torch.device, wanted: torch.device | str | None) -> torch.device:
+    """Return the device to tune a module for.
+
+    Args:
+        name: Name of the module.
+        own: Device that it is on.
+        wanted: What was asked for, if anything.
+
+    Raises:
+        AITuneUserInputError: Another kind of device was asked for.
+    """
+    asked = own if wanted is None else torch.device(wanted)
+    if asked.type != own.type:
+        raise AITuneUserInputError(
+            f"{name} is on {own}, tuning was asked for on {asked}; move it first: module.to({str(asked)!r})"
+        )
+    return own
+
+
 @dataclass(frozen=True)
 class GraphTuning:
     """How the graphs of one module are to be tuned.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils import _pytree as pytree
 
 from aitune.exceptions import AITuneUserInputError, UnsupportedCallError
@@ -22,6 +23,7 @@ from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.interception import InterceptedForward, Interception
 from aitune.torch.module.locator import Locator, format_locator
+from aitune.torch.module.output_aliases import describe_shared_outputs
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.sample_metadata import SampleMetadata
 from aitune.torch.module.sample_store import SampleStore
@@ -80,6 +82,7 @@ class RecordingModule:
         max_num_samples_stored: Most samples kept for one graph.
         max_graphs: Most graphs; calls of further kinds run unrecorded.
         strict: Whether non-tensor arguments are part of a graph's identity.
+        module: The module, to know an output that is one of its weights.
     """
 
     def __init__(
@@ -91,7 +94,9 @@ class RecordingModule:
         max_num_samples_stored: int = 8,
         max_graphs: int = 16,
         strict: bool = True,
+        module: torch.nn.Module | None = None,
     ) -> None:
+        self._module = module
         self._forward = forward
         self._signature = signature
         self._folder = folder
@@ -118,7 +123,10 @@ class RecordingModule:
         output = self._forward(*args, **kwargs)
         if record is not None:
             changed = changed_arguments(before, named)
+            is_first = not record.num_calls
             self._observe(record, input_spec, output, {name: named[name] for name in changed})
+            if is_first:
+                self._note_shared_outputs(output, {name: named[name] for name in named if name not in changed})
             self._require_to_be_put_back(record, changed, named)
         return output
 
@@ -133,6 +141,15 @@ class RecordingModule:
                         f"filled, and a {kind} cannot be given what a backend computes, so such calls run on the "
                         f"original module"
                     )
+
+    def _note_shared_outputs(self, output: Any, inputs: dict[str, Any]) -> None:
+        try:
+            said = describe_shared_outputs(output, inputs, self._module)
+        except Exception:
+            # An output may be anything; what cannot be taken apart is said when it is observed.
+            return
+        if said is not None:
+            self._note(said)
 
     def _note(self, problem: str) -> None:
         with self._lock:

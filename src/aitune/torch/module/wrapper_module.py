@@ -20,7 +20,7 @@ from aitune.torch.module.call_statistics import CallStatistics
 from aitune.torch.module.changed_arguments import as_function
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.graph_tuning import GraphTuning, Strategies, Tuner, check_tuners
+from aitune.torch.module.graph_tuning import GraphTuning, Strategies, Tuner, check_tuners, device_to_tune_for
 from aitune.torch.module.hook_watch import submodules_with_hooks
 from aitune.torch.module.interception import Interception
 from aitune.torch.module.module_state import ModuleState
@@ -138,6 +138,11 @@ class Module(ModuleProxy):
         return self._original
 
     @property
+    def forward_signature(self) -> ForwardSignature:
+        """How the forward of the wrapped module is called: its parameters by name and kind."""
+        return self._signature
+
+    @property
     def device(self) -> torch.device:
         """Device of the first parameter or buffer; the CPU for a module without any."""
         tensors = itertools.chain(self._original.parameters(), self._original.buffers())
@@ -206,6 +211,7 @@ class Module(ModuleProxy):
             max_num_samples_stored=config.max_num_samples_stored,
             max_graphs=config.max_graphs,
             strict=config.strict_mode,
+            module=self._original,
         )
         self._enter(ModuleState.RECORDING)
 
@@ -312,7 +318,7 @@ class Module(ModuleProxy):
         """
         if self._recording is None:
             raise AITuneUserInputError(f"{self.name}: nothing was recorded; call enable_recording and run the module")
-        device = self._check_device(device)
+        device = device_to_tune_for(self.name, self.device, device)
         graphs = self.recorded_graphs()
         if not graphs:
             problems = "; ".join(self._recording.problems)
@@ -340,15 +346,6 @@ class Module(ModuleProxy):
         return TunedModule(
             self._interception, self._signature, graphs, config.on_unknown_input, config.weight_check_interval, digests
         )
-
-    def _check_device(self, device: torch.device | str | None) -> torch.device:
-        own = self.device
-        wanted = own if device is None else torch.device(device)
-        if wanted.type != own.type:
-            raise AITuneUserInputError(
-                f"{self.name} is on {own}, tuning was asked for on {wanted}; move it first: module.to({str(wanted)!r})"
-            )
-        return own
 
     # -- data ------------------------------------------------------------------------------------------------------
 
