@@ -38,6 +38,9 @@ from aitune.utils.external_logging import quiet_external_logging
 
 logger = logging.getLogger(__name__)
 
+_RECORDING_SHARE = 0.25
+"""Share of the time budget that may go to running the dataset; one batch of each size is run in any case."""
+
 
 def tune(  # noqa: PLR0913, PLR0917 - the published signature, and our additions by keyword
     func: Callable[..., Any],
@@ -209,9 +212,28 @@ class _Run:
             for module in pending:
                 # A module that counts its calls must not count these.
                 stack.enter_context(preserved_state(module.original))
-            for count, batch in enumerate(batches, start=1):
+            for count, batch in enumerate(self._within_time(batches), start=1):
                 self._call(batch)
                 self.emitter.emit(SampleRecorded(batch.batch_size, count))
+
+    def _within_time(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Leave out further batches of a size once recording has taken its share of the time budget."""
+        seen: set[int] = set()
+        left_out = 0
+        for batch in batches:
+            is_over = self.time_budget is not None and (
+                time.monotonic() - self.began > _RECORDING_SHARE * self.time_budget
+            )
+            if is_over and batch.batch_size in seen:
+                left_out += 1
+                continue
+            seen.add(batch.batch_size)
+            yield batch
+        if left_out:
+            self._warn(
+                f"{left_out} batches of the dataset were not run: a quarter of time_budget={self.time_budget:g} s had "
+                f"gone to recording; give more time, or a smaller dataset"
+            )
 
     def _call(self, batch: Batch) -> None:
         try:

@@ -37,6 +37,7 @@ from aitune.torch.tune_strategy.profiling_result import (
 from aitune.torch.tune_strategy.reasons import why_none_came_through, why_nothing_is_left
 from aitune.torch.tune_strategy.selection import rank
 from aitune.torch.tune_strategy.strategy_settings import profiling_settings
+from aitune.torch.tune_strategy.time_plan import why_too_slow
 
 __all__ = ["BASELINE_KEY", "BackendPerfResult", "BackendProfilingResult", "ProfilingTuneStrategy", "_TuneCandidate"]
 
@@ -88,6 +89,7 @@ class ProfilingTuneStrategy(MetricStrategy):
         self.perf_validation_results = []
         self.strategy_results: dict[str, dict[str, int | float]] = {}
         self._last_error: Exception | None = None
+        self._too_slow: str | None = None
 
     # -- settings --------------------------------------------------------------------------------------------------
 
@@ -135,11 +137,15 @@ class ProfilingTuneStrategy(MetricStrategy):
         cache_dir: Path,
     ) -> None:
         """Calls super()._pre_tune() (finds max batch size) then profiles TorchEager as baseline."""
-        super()._pre_tune(module, name, graph_spec, data, device, cache_dir)
+        context = self._context
+        self._too_slow = why_too_slow(module, data[0], context.machine, context.seconds_left())
+        if self._too_slow is None:
+            super()._pre_tune(module, name, graph_spec, data, device, cache_dir)
         self._complete_preparation(GraphJob(module, name, graph_spec, data, device))
 
     def _complete_preparation(self, job: GraphJob) -> None:
-        super()._complete_preparation(job)
+        if self._too_slow is None:
+            super()._complete_preparation(job)
         if self._validation_mode is not PerformanceValidationMode.DISABLED and self._baseline_backend is None:
             self._profile_baseline(job)
 
@@ -240,7 +246,7 @@ class ProfilingTuneStrategy(MetricStrategy):
 
     def _try_candidate(self, backend: Backend, job: GraphJob, config: ProfilingConfig) -> _TuneCandidate | None:
         """Build, check and profile one candidate; ``None`` when it is out, with the reason in its outcome."""
-        no_time = why_no_time(backend.name, self.backend_results, self._context.seconds_left())
+        no_time = self._too_slow or why_no_time(backend.name, self.backend_results, self._context.seconds_left())
         if no_time is not None:
             self._record(job, replace(describe_candidate(backend), reason=no_time))
             return None
