@@ -94,8 +94,10 @@ def test_candidates_are_found_by_key_and_description_and_place(report):
     twice = replace(report, modules=(report.modules[0], replace(report.modules[0], name="other")))
     with pytest.raises(AITuneUserInputError, match="module='encoder', graph='graph0', module='other'"):
         twice.explain("OpenVINO f32")
-    with pytest.raises(AITuneUserInputError, match="together"):
+    with pytest.raises(AITuneUserInputError, match="without model="):
         report.explain("OpenVINO f32", inputs=torch.rand(2))
+    with pytest.raises(AITuneUserInputError, match="without inputs="):
+        report.explain("OpenVINO f32", seeded(Block))
 
 
 # -- inside the graph ----------------------------------------------------------------------------------------------
@@ -171,9 +173,14 @@ def test_explain_finds_the_operation_of_a_real_run():
         assert "all" not in explanation.patterns
         assert len(explanation.failures) == len(explanation.calls)
         assert "Inside the graph: first differs in the module itself, at aten.gelu.default" in str(explanation)
+        for kept in (report.explain("Fake(bad gelu)"), report.explain("Fake(bad gelu)", model)):
+            assert kept.divergence.operation == "aten.gelu.default"
         with pytest.raises(AITuneUserInputError, match="no call of Block"):
             report.explain("Fake(bad gelu)", model, (x, x))
         with pytest.raises(AITuneUserInputError, match="needs the module"):
             report.explain("Fake(bad gelu)", "model", x)
     with pytest.raises(AITuneUserInputError, match="cannot be made again here"):
         report.explain("Fake(bad gelu)", model, x)
+    assert "cannot be made again here" in str(report.explain("Fake(bad gelu)"))
+    model.unwrap()
+    assert "not looked at; give the module" in str(report.explain("Fake(bad gelu)"))

@@ -14,9 +14,11 @@ from aitune.exceptions import AITuneError, AITuneUserInputError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.module.forward_signature import ForwardSignature
+from aitune.torch.module.registry import module_registry
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.input_factory import as_call
 from aitune.torch.task.outcome import Agreement, CandidateOutcome, GraphReport, Rejection
+from aitune.torch.tune_strategy.disagreements import disagreements
 from aitune.torch.tune_strategy.localize import Divergence, first_divergence
 
 # A candidate that gives precision away is wrong everywhere by the rules of rounding; without a limit of the user's this
@@ -70,6 +72,32 @@ def explain_outcome(outcome: CandidateOutcome) -> Explanation:
     reason = outcome.reason or ("it was accepted" if outcome.status == "ok" else outcome.status)
     patterns = tuple(_patterns(agreement))
     return Explanation(outcome.description, reason, agreement.failures, agreement.calls, patterns)
+
+
+def living_module(name: str) -> torch.nn.Module | None:
+    """Return the module of a name that is wrapped in this process, if it is alive.
+
+    Args:
+        name: Name of the module.
+    """
+    return next((wrapper.original for wrapper in module_registry().modules() if wrapper.name == name), None)
+
+
+def explain_kept(name: str, graph: GraphReport, outcome: CandidateOutcome) -> Explanation:
+    """Say what the record shows, and where inside of the graph, with the module and call that this process still has.
+
+    Args:
+        name: Name of the module.
+        graph: The record of the graph.
+        outcome: The record of the candidate.
+    """
+    model, call = living_module(name), disagreements.find(name, graph.graph, outcome)
+    if model is None or call is None:
+        return explain_outcome(outcome)
+    try:
+        return localize_outcome(graph, outcome, model, call)
+    except AITuneUserInputError as error:
+        return replace(explain_outcome(outcome), divergence=Divergence("", "", None, None, 0, str(error)))
 
 
 def localize_outcome(graph: GraphReport, outcome: CandidateOutcome, model: Any, inputs: Any) -> Explanation:

@@ -148,20 +148,23 @@ class TuneReport:
     ) -> Explanation:  # fmt: skip
         """Say why a candidate was not accepted: which outputs and calls disagree, and where inside the graph.
 
-        The report is plain data, so the last part needs the module and a call that disagrees. Then the candidate is
+        The report is plain data, so the last part needs the module and a call that disagrees. In the process that
+        tuned, both are found by themselves while the wrapped module lives; elsewhere give them. Then the candidate is
         built anew with intermediate values as outputs, some times over; that takes a few builds' time.
 
         Args:
             candidate: Key or description of a candidate, as the table shows it.
-            model: The module that was tuned, wrapped or not; ``None`` leaves the inside of the graph out.
-            inputs: A call of the module that disagrees: a tensor, a tuple or a dict of arguments.
+            model: The module that was tuned, wrapped or not; ``None`` takes the living one of that name.
+            inputs: A call of the module that disagrees: a tensor, a tuple or a dict of arguments; ``None`` takes the
+                call that the candidate was rejected for, where this process made it.
             module: Name of the module, where several have such a candidate.
             graph: Name of the graph, where several have such a candidate.
 
         Raises:
             AITuneUserInputError: There is no such candidate or more than one, or the module or the inputs do not fit.
         """
-        from aitune.torch.report.explanation import explain_outcome, localize_outcome
+        from aitune.torch.report.explanation import explain_kept, living_module, localize_outcome
+        from aitune.torch.tune_strategy.disagreements import disagreements
 
         found = [
             (part.name, report, outcome)
@@ -179,10 +182,15 @@ class TuneReport:
         if len(found) > 1:
             places = ", ".join(f"module={name!r}, graph={report.graph!r}" for name, report, _ in found)
             raise AITuneUserInputError(f"several graphs have a candidate {candidate!r}; name one of: {places}")
-        if (model is None) != (inputs is None):
-            raise AITuneUserInputError("explain takes model and inputs together: the module, and a call that disagrees")
-        _, report, outcome = found[0]
-        return explain_outcome(outcome) if model is None else localize_outcome(report, outcome, model, inputs)
+        name, report, outcome = found[0]
+        if model is None and inputs is None:
+            return explain_kept(name, report, outcome)
+        model = living_module(name) if model is None else model
+        inputs = disagreements.find(name, report.graph, outcome) if inputs is None else inputs
+        if model is None or inputs is None:
+            missing = "model=, the module that was tuned" if model is None else "inputs=, a call that disagrees"
+            raise AITuneUserInputError(f"explain cannot look inside of the graph without {missing}; give it, too")
+        return localize_outcome(report, outcome, model, inputs)
 
     def _graph(self, module: str, graph: str | None) -> GraphReport | None:
         graphs = self.module(module).graphs

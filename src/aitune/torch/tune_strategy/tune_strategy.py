@@ -36,6 +36,7 @@ from aitune.torch.tune_strategy.candidate import (
     with_state,
 )
 from aitune.torch.tune_strategy.context import TuningContext
+from aitune.torch.tune_strategy.disagreements import disagreements
 from aitune.torch.tune_strategy.graph_job import GraphJob
 from aitune.torch.tune_strategy.hook_results import expect_kind, expect_texts, hook_name
 from aitune.torch.tune_strategy.run_reporting import RunReporting
@@ -322,6 +323,7 @@ class TuneStrategy(RunReporting):
             self._make_folder(backend.key()), self._references, self._budget,
         )  # fmt: skip
         evaluated = evaluate_candidate(task, lambda stage: self._say_stage(job, backend.describe(), stage))
+        disagreements.keep(job.name, job.graph_spec.name, evaluated.outcome, self._references)
         if evaluated.backend is not None and self._context.is_over():
             release(evaluated.backend)
             evaluated = EvaluatedCandidate(replace(evaluated.outcome, status="skipped", reason=_NO_TIME_TO_MEASURE))
