@@ -53,10 +53,15 @@ class LeafRecord(Record, frozen=True, kw_only=True):
     float: Annotated[str, Meta(max_length=50)] | UnsetType = UNSET
     layout: Annotated[str, Meta(pattern=r"^[a-z_]+\Z")] | UnsetType = UNSET
     memory_format: Annotated[str, Meta(pattern=r"^[a-z_]+[0-9a-z_]*\Z")] | UnsetType = UNSET
+    complex: Annotated[str, Meta(max_length=100)] | UnsetType = UNSET
+    bytes: Annotated[str, Meta(pattern=r"^[A-Za-z0-9+/]*={0,2}\Z")] | UnsetType = UNSET
+    ellipsis: bool | UnsetType = UNSET
+    slice: tuple[int | None, int | None, int | None] | UnsetType = UNSET
+    enum: tuple[Text, Text, Text] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        values = ("dtype", "device", "plain", "float", "layout", "memory_format")
-        given = [name for name in values if getattr(self, name) is not UNSET]
+        fields = self.__struct_fields__
+        given = [name for name in fields if name not in ("locator", "axes") and getattr(self, name) is not UNSET]
         if given != ["dtype", "device"] if self.is_tensor else len(given) != 1:
             raise ValueError(f"leaf {list(self.locator)} is neither a tensor nor a constant: it has {given}")
 

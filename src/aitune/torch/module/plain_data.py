@@ -10,7 +10,8 @@ from torch.utils import _pytree as pytree
 from aitune.exceptions import ArtifactError
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
-from aitune.torch.module.sample_metadata import Constant, SampleMetadata
+from aitune.torch.module.plain_constants import constant_from_dict, constant_to_dict, torch_constant
+from aitune.torch.module.sample_metadata import SampleMetadata
 from aitune.torch.module.tensor_spec import Axis, Symbol, TensorSpec
 
 
@@ -92,7 +93,7 @@ def _metadata_to_dict(metadata: SampleMetadata) -> dict[str, Any]:
         "structure": structure,
         "strict": metadata.strict,
         "leaves": [
-            _tensor_spec_to_dict(leaf) if isinstance(leaf, TensorSpec) else _constant_to_dict(leaf)
+            _tensor_spec_to_dict(leaf) if isinstance(leaf, TensorSpec) else constant_to_dict(leaf)
             for leaf in metadata.leaves
         ],
     }
@@ -102,7 +103,7 @@ def _metadata_from_dict(data: dict[str, Any], symbols: dict[str, Symbol]) -> Sam
     return SampleMetadata(
         pytree.treespec_loads(data["structure"]),
         tuple(
-            _tensor_spec_from_dict(leaf, symbols) if "axes" in leaf else _constant_from_dict(leaf)
+            _tensor_spec_from_dict(leaf, symbols) if "axes" in leaf else constant_from_dict(leaf)
             for leaf in data["leaves"]
         ),
         data["strict"],
@@ -120,38 +121,4 @@ def _tensor_spec_to_dict(spec: TensorSpec) -> dict[str, Any]:
 
 def _tensor_spec_from_dict(data: dict[str, Any], symbols: dict[str, Symbol]) -> TensorSpec:
     axes = tuple(Axis(axis["size"], symbols[axis["symbol"]] if axis["symbol"] else None) for axis in data["axes"])
-    return TensorSpec(tuple(data["locator"]), axes, _named(data["dtype"], torch.dtype), data["device"])
-
-
-def _constant_to_dict(constant: Constant) -> dict[str, Any]:
-    value = constant.value
-    data: dict[str, Any] = {"locator": list(constant.locator)}
-    if value is None or type(value) in (bool, int, str):
-        return {**data, "plain": value}
-    if type(value) is float:
-        return {**data, "float": repr(value)}
-    for kind in (torch.dtype, torch.layout, torch.memory_format):
-        if isinstance(value, kind):
-            return {**data, kind.__name__: str(value).removeprefix("torch.")}
-    if isinstance(value, torch.device):
-        return {**data, "device": str(value)}
-    raise ArtifactError(f"{constant} is a {type(value).__qualname__}, which has no stored form")
-
-
-def _constant_from_dict(data: dict[str, Any]) -> Constant:
-    locator = tuple(data["locator"])
-    if "float" in data:
-        return Constant(locator, float(data["float"]))
-    if "device" in data:
-        return Constant(locator, torch.device(data["device"]))
-    for kind in (torch.dtype, torch.layout, torch.memory_format):
-        if kind.__name__ in data:
-            return Constant(locator, _named(data[kind.__name__], kind))
-    return Constant(locator, data["plain"])
-
-
-def _named(name: str, kind: type[Any]) -> Any:
-    value = getattr(torch, name, None)
-    if not isinstance(value, kind):
-        raise ValueError(f"torch has no {kind.__name__} named {name!r}")
-    return value
+    return TensorSpec(tuple(data["locator"]), axes, torch_constant(data["dtype"], torch.dtype), data["device"])
