@@ -47,6 +47,7 @@ from aitune.torch.tune_strategy.strategy_settings import (
     plain_settings,
 )
 
+_CHECK_IS_OFF = "the correctness check is off: nothing proves that the answers are right"
 _NO_TIME_TO_MEASURE = "it was built and agrees, but then the time budget was spent before it could be measured"
 
 
@@ -266,14 +267,14 @@ class TuneStrategy(RunReporting):
 
     def _complete_preparation(self, job: GraphJob) -> None:
         """Make up for what a subclass's own :meth:`_pre_tune` left out and the choice cannot do without."""
-        if self._references is None and self._correctness_check_enabled:
+        if self._references is None and _CHECK_IS_OFF not in self._warnings:
             self._prepare_references(job.module, job.name, job.graph_spec, job.samples)
 
     def _prepare_references(
         self, module: torch.nn.Module, name: str, graph_spec: GraphSpec, data: list[Sample]
     ) -> None:
         if not self._correctness_check_enabled:
-            self._warn(name, graph_spec, "the correctness check is off: nothing proves that the answers are right")
+            self._warn(name, graph_spec, _CHECK_IS_OFF)
             return
         factory = self._input_factory or self._context.input_factory
         self._references = make_references(module, graph_spec, data, seed=self._context.seed, input_factory=factory)
@@ -355,7 +356,7 @@ class TuneStrategy(RunReporting):
             return backend
         key = self._key_of(backend)
         tried = self._outcomes.get(key)
-        outcome = replace(tried or describe_candidate(backend), status="ok", reason=None, error_type=None)
+        outcome = replace(tried or describe_candidate(backend), key=key, status="ok", reason=None, error_type=None)
         try:
             if not backend.is_active:
                 backend.activate()
