@@ -206,3 +206,10 @@ def test_fresh_names_keep_clear_of_declared_ones() -> None:
 def test_a_declaration_that_does_not_fit_is_an_error(dynamic_shapes: dict[Any, Any], message: str) -> None:
     with pytest.raises(AITuneUserInputError, match=message):
         inferred(observe((1, ((1, 3), (4,))), (2, ((2, 3), (8,)))), dynamic_shapes)
+
+
+def test_what_is_equal_in_one_cache_is_one_size_and_elsewhere_it_is_not() -> None:
+    calls = observe((1, ((3,), (3,), (3, 1), (3,), (5,))), (2, ((4,), (4,), (4, 1), (4,), (5,))))
+    axes = infer_input_axes(specs_of(calls[0].input_shapes), calls, {}, [None, 0, 0, 1, 1])
+    names = [axis[0].symbol.name if axis[0].symbol else axis[0].size for axis in axes]
+    assert names == ["dim0", "dim1", "dim1", "dim2", 5]

@@ -2,9 +2,10 @@ from collections import OrderedDict, UserDict, namedtuple
 from typing import Any
 
 import pytest
+import torch
 from torch.utils import _pytree as pytree
 
-from aitune.torch.module.container_access import NoAccessError, children_of, container_access
+from aitune.torch.module.container_access import NoAccessError, caches_of_leaves, children_of, container_access
 from aitune.torch.module.containers import register_containers
 
 Pair = namedtuple("Pair", "left right")
@@ -37,3 +38,13 @@ def test_every_child_is_reached_by_its_expression(value: Any) -> None:
 def test_containers_of_other_kinds_are_left_to_the_pytree(value: Any) -> None:
     with pytest.raises(NoAccessError):
         container_access(pytree.tree_structure(value))
+
+
+def test_leaves_know_which_cache_they_are_part_of() -> None:
+    transformers = pytest.importorskip("transformers")
+    caches = [transformers.DynamicCache(), transformers.DynamicCache()]
+    for cache in caches:
+        cache.update(torch.ones(1, 1, 2, 4), torch.ones(1, 1, 2, 4), 0)
+    value = {"x": 1, "first": caches[0], "rest": [caches[1], 2]}
+    register_containers(value)
+    assert caches_of_leaves(pytree.tree_structure(value)) == [None, 0, 0, 1, 1, None]

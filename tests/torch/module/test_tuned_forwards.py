@@ -9,6 +9,7 @@ import pytest
 import torch
 from serving_fakes import FakeServable, FakeTuner, FlatServable, Net, call, served, tuned
 
+from aitune.torch.module.recording_module import recorded_batch_size
 from aitune.torch.module.wrapper_module import Module
 
 CALLS = [call(torch.randn(b, 3)) for b in (1, 4)]
@@ -125,21 +126,28 @@ def test_prefill_and_decode_with_a_cache_are_two_graphs() -> None:
         hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=32
     )
     model = transformers.LlamaForCausalLM(settings).eval()
-    prompt, token = torch.arange(6).reshape(2, 3), torch.tensor([[1], [2]])
 
-    def generate() -> list[Any]:
+    def generate(batch: int = 2, length: int = 3) -> list[Any]:
+        prompt = torch.arange(batch * length).reshape(batch, length)
         first = model(input_ids=prompt, use_cache=True)
-        second = model(input_ids=token, past_key_values=first.past_key_values, use_cache=True)
+        second = model(
+            input_ids=torch.ones(batch, 1, dtype=torch.int64), past_key_values=first.past_key_values, use_cache=True
+        )
         return [first, second]
 
     with torch.no_grad():
         expected = generate()
         wrapped = Module(model)
         wrapped.enable_recording()
-        generate()
+        for batch in (2, 1):
+            with recorded_batch_size(batch):
+                generate(batch, 2 + batch)
+                generate(batch, 3 + batch)
         prefill, decode = wrapped.recorded_graphs()
         assert prefill.problem is decode.problem is None
         assert decode.spec.changed_arguments == ("past_key_values",)
+        # All layers of a cache are of one length.
+        assert list(decode.spec.symbols) == ["batch0", "dim0"]
         wrapped.tune(strategy=FakeTuner())
         answers = generate()
     assert wrapped.stats().served == {"graph0": 1, "graph1": 1}

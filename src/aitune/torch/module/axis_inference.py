@@ -33,7 +33,10 @@ class Observation:
 
 
 def infer_input_axes(
-    specs: Sequence[TensorSpec], observations: Sequence[Observation], dynamic_shapes: DynamicShapes
+    specs: Sequence[TensorSpec],
+    observations: Sequence[Observation],
+    dynamic_shapes: DynamicShapes,
+    caches: Sequence[int | None] = (),
 ) -> list[tuple[Axis, ...]]:
     """Find the axes of every input tensor.
 
@@ -41,6 +44,8 @@ def infer_input_axes(
         specs: The input tensors.
         observations: At least one recorded call.
         dynamic_shapes: What the user said; it overrides what the shapes show.
+        caches: For each tensor the key-value cache that it is part of, if any: what grows in one grows together, so
+            axes of one cache that were equal in every call are one size.
 
     Returns:
         The axes of each tensor.
@@ -54,14 +59,19 @@ def infer_input_axes(
     batch = _declared_batch(declared, observations)
     names = _fresh_names(declared)
     inferred: list[tuple[Axis, ...]] = []
+    in_caches: dict[tuple[int, tuple[int, ...]], Axis] = {}
     for position, spec in enumerate(specs):
+        cache = caches[position] if caches else None
         if position in declared:
             inferred.append(declared[position])
             continue
         axes = []
         for axis in range(spec.rank):
             sizes = [observation.input_shapes[position][axis] for observation in observations]
-            axes.append(_infer_axis(sizes, batch_sizes, names, batch))
+            known = None if cache is None else in_caches.get((cache, tuple(sizes)))
+            axes.append(known or _infer_axis(sizes, batch_sizes, names, batch))
+            if cache is not None:
+                in_caches[cache, tuple(sizes)] = axes[-1]
         inferred.append(tuple(axes))
     return inferred
 

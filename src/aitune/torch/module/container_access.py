@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from aitune.torch.module.containers import container_kind
+from aitune.torch.module.containers import container_kind, is_dynamic_cache
 
 
 class NoAccessError(Exception):
@@ -45,6 +45,29 @@ def children_of(structure: pytree.TreeSpec) -> list[pytree.TreeSpec]:
     children = getattr(structure, "children", None)
     # torch 2.10 has the attribute ``children_specs``; later versions warn and offer the method ``children()``.
     return list(children()) if callable(children) else list(structure.children_specs)
+
+
+def caches_of_leaves(structure: pytree.TreeSpec) -> list[int | None]:
+    """Return for each leaf which key-value cache it is part of, by number; ``None`` for one that is part of none.
+
+    Args:
+        structure: Nested values as torch's pytree describes them.
+    """
+    found: list[int | None] = []
+    count = 0
+
+    def walk(node: pytree.TreeSpec, cache: int | None) -> None:
+        nonlocal count
+        if node.is_leaf():
+            found.append(cache)
+            return
+        if is_dynamic_cache(node.type):
+            cache, count = count, count + 1
+        for child in children_of(node):
+            walk(child, cache)
+
+    walk(structure, None)
+    return found
 
 
 def container_access(structure: pytree.TreeSpec) -> ContainerAccess:

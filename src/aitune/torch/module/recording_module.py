@@ -19,6 +19,7 @@ from aitune.torch.dynamic_shapes import DynamicShapes
 from aitune.torch.module.axis_evidence import explain_axes
 from aitune.torch.module.axis_inference import Observation, infer_input_axes, infer_output_axes
 from aitune.torch.module.changed_arguments import can_be_put_back, changed_arguments, with_arguments
+from aitune.torch.module.container_access import caches_of_leaves
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.interception import InterceptedForward, Interception
@@ -27,6 +28,7 @@ from aitune.torch.module.output_aliases import describe_shared_outputs
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.sample_metadata import SampleMetadata
 from aitune.torch.module.sample_store import SampleStore
+from aitune.torch.module.tensor_spec import TensorSpec
 
 __all__ = ["RecordedGraph", "RecordingForward", "RecordingModule", "Sample", "recorded_batch_size"]
 
@@ -241,7 +243,9 @@ class RecordingModule:
         evidence: tuple[str, ...] = ()
         if record.observations:
             observations = list(record.observations)
-            input_axes = infer_input_axes(input_spec.tensor_specs, observations, own)
+            caches = caches_of_leaves(input_spec.structure)
+            of_tensors = [c for c, leaf in zip(caches, input_spec.leaves, strict=True) if isinstance(leaf, TensorSpec)]
+            input_axes = infer_input_axes(input_spec.tensor_specs, observations, own, of_tensors)
             output_axes = infer_output_axes(output_spec.tensor_specs, observations, input_axes)
             input_spec, output_spec = input_spec.with_axes(input_axes), output_spec.with_axes(output_axes)
             named = [dim.name for dims in own.values() for dim in dims if not isinstance(dim, int)]
