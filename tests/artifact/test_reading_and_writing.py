@@ -118,6 +118,7 @@ def test_what_another_program_packed_is_refused(tmp_path: Path) -> None:
     [
         (lambda path: path.mkdir(), "is a folder"),
         (lambda path: None, "does not exist"),
+        (os.mkfifo, "is a device or a pipe"),
         (lambda path: path.write_bytes(b""), "it is empty"),
         (lambda path: path.write_bytes(b"PK"), "less than the smallest zip"),
         (lambda path: path.write_bytes(b"#!/bin/sh\n" * 10), "is not a zip"),

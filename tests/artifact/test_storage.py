@@ -80,6 +80,32 @@ def test_the_folder_is_a_file_or_missing(tmp_path: Path) -> None:
         LocalTorchStorage().store(str(tmp_path / "file" / "x.ait"), write(b"x"))
 
 
+def test_what_is_no_file_stays_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(ArtifactError, match="is neither a file nor a folder"):
+            LocalTorchStorage(tmp_path).store(name, write(b"x"))
+    with pytest.raises(ArtifactError, match="new/ is a folder"):
+        LocalTorchStorage(tmp_path).store("new/", write(b"x"))
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(left_beside(tmp_path / "pipe")) == ["link"]
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "数"])
+def test_the_longest_name_of_a_file(tmp_path: Path, letter: str) -> None:
+    longest = letter * (os.pathconf(tmp_path, "PC_NAME_MAX") // len(os.fsencode(letter)))
+    LocalTorchStorage(tmp_path).store(longest, write(b"old"))
+    left = tmp_path / f".{longest[:50]}.0123456789ab.part"
+    left.write_bytes(b"half")
+    os.utime(left, (time.time() - 3600,) * 2)
+    LocalTorchStorage(tmp_path).store(longest, write(b"new"))
+    assert (tmp_path / longest).read_bytes() == b"new"
+    assert left_beside(tmp_path / longest) == []
+    with pytest.raises(ArtifactError, match="its name is too long"):
+        LocalTorchStorage(tmp_path).store(longest + letter, write(b"x"))
+
+
 @pytest.mark.skipif(not Path("/sys").is_dir(), reason="needs a folder that nobody may write to")
 def test_no_permission() -> None:
     with pytest.raises(ArtifactError, match=r"permission denied|read-only"):

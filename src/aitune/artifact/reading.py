@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -232,10 +233,16 @@ class _Placement:
 
 def _open(path: Path) -> int:
     expected = "expected a file that ait.save wrote"
+    # Opening a pipe would wait for a writer.
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         if path.is_dir():
             raise ArtifactError(f"{path} is a folder, {expected}")
-        return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        file = os.open(path, flags)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise ArtifactError(f"{path} is a device or a pipe, {expected}")
+        return file
     except FileNotFoundError as error:
         raise ArtifactError(f"{path} does not exist, {expected}") from error
     except (OSError, ValueError) as error:

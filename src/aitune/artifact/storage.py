@@ -18,6 +18,7 @@ from aitune.exceptions import AITuneEnvironmentError, AITuneUserInputError, Arti
 Write = Callable[[BinaryIO], None]
 
 _UNFINISHED = ".part"
+_KEPT_OF_NAME = 50
 _LEFT_AFTER_SECONDS = 60
 """A file that nobody has locked and nobody has written to for so long was left by a killed process."""
 
@@ -69,10 +70,11 @@ class LocalTorchStorage:
         """
         target = self._resolve(path)
         try:
-            if target.is_dir():
-                raise ArtifactError(
-                    f"{target} is a folder, expected the path of a file, such as {target / 'model.ait'}"
-                )
+            if target.is_dir() or path.endswith(("/", os.sep)):
+                raise ArtifactError(f"{path} is a folder, expected the path of a file, such as {target / 'model.ait'}")
+            if target.exists() and not target.is_file():
+                # A device or a pipe would be gone, and a file in its place.
+                raise ArtifactError(f"{path} is neither a file nor a folder, expected the path of a file")
             _write_atomically(target, write)
         except OSError as error:
             raise ArtifactError(f"{target} cannot be written: {_advice(error, target)}") from error
@@ -172,7 +174,7 @@ def _write_atomically(target: Path, write: Write) -> None:
     # A link stays a link: the file that it points to is replaced.
     target = target.resolve()
     _remove_unfinished(target)
-    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(6)}{_UNFINISHED}")
+    unfinished = target.with_name(f"{_unfinished_prefix(target)}{secrets.token_hex(6)}{_UNFINISHED}")
     # Not a tempfile: the new file is to have the mode that a file made in the ordinary way has.
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
@@ -191,6 +193,11 @@ def _write_atomically(target: Path, write: Write) -> None:
     _sync_folder(target.parent)
 
 
+def _unfinished_prefix(target: Path) -> str:
+    # Cut, because systems limit the length of a name, and the target may have the longest one.
+    return f".{target.name[:_KEPT_OF_NAME]}."
+
+
 def _lock(descriptor: int) -> bool:
     """Take the lock that says that somebody is still writing; ``False`` when another has it."""
     try:
@@ -206,7 +213,7 @@ def _lock(descriptor: int) -> bool:
 
 def _remove_unfinished(target: Path) -> None:
     """Remove what killed processes left beside a file: nobody holds its lock any more."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.*{_UNFINISHED}"):
+    for left in target.parent.glob(f"{glob.escape(_unfinished_prefix(target))}*{_UNFINISHED}"):
         with suppress(OSError), left.open("rb") as stream:
             age = time.time() - os.fstat(stream.fileno()).st_mtime
             if age > _LEFT_AFTER_SECONDS and _lock(stream.fileno()):
@@ -228,6 +235,7 @@ _ADVICE = {
     errno.ENOTDIR: "its folder is a file",
     errno.EACCES: "permission denied; choose a folder that this user may write to",
     errno.EPERM: "permission denied; choose a folder that this user may write to",
+    errno.ENAMETOOLONG: "its name is too long; choose a shorter one",
     errno.EROFS: "the file system is read-only; choose another folder",
     errno.ENOSPC: "no space is left on the device; what was there before is still there",
     errno.EDQUOT: "the quota of disk space is used up; what was there before is still there",

@@ -127,7 +127,7 @@ def _path_text(path: Any) -> str:
         text = os.fspath(path)
     except TypeError as error:
         raise AITuneUserInputError(f"path must be a path or an address, got {path!r}") from error
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str) or not text or "\0" in text:
         raise AITuneUserInputError(f"path must be a path or an address, got {path!r}")
     return text
 

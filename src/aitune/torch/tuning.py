@@ -18,6 +18,7 @@ from aitune.exceptions import AITuneError, AITuneUserInputError, TuningError
 from aitune.torch.backend.export import shared_exports
 from aitune.torch.config import config
 from aitune.torch.data import DEFAULT_BATCH_SIZES, Batch, iterate_batches
+from aitune.torch.module.eval_mode import eval_mode
 from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.recording_module import recorded_batch_size
 from aitune.torch.module.registry import module_registry
@@ -197,13 +198,8 @@ class _Run:
                 f"the original until {module.name}.eval() is called",
                 module,
             )
-        for part in training:
-            part.training = False
-        try:
+        with eval_mode(original):
             yield
-        finally:
-            for part in training:
-                part.training = True
 
     def _record(self, pending: Sequence[Module], batches: Iterable[Batch]) -> None:
         for module in pending:

@@ -24,7 +24,8 @@ class ArtifactPath:
     relative_path: Path
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "root", Path(self.root))
+        # Absolute: the current folder may be another one when the file is looked for.
+        object.__setattr__(self, "root", Path(self.root).absolute())
         object.__setattr__(self, "relative_path", Path(self.relative_path))
         if self.relative_path.is_absolute() or ".." in self.relative_path.parts:
             raise ArtifactError(f"artifact path {self.relative_path} must stay below its root {self.root}")

@@ -27,6 +27,7 @@ from aitune.torch.checkpoint.requirements import devices_here
 from aitune.torch.checkpoint.standalone import absent_module
 from aitune.torch.checkpoint.tuned_weights import TunedWeights, when_raised
 from aitune.torch.checkpoint.unpacking_folder import UnpackingFolder
+from aitune.torch.module.eval_mode import eval_mode
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.plain_data import graph_spec_from_dict
@@ -185,8 +186,15 @@ class _Loader:
             weights.require_same()
             return backend
 
+        if module.training:
+            logger.warning(
+                "%s is in training mode, in which its calls run on the original: call its eval() before inference",
+                record.name,
+            )
         try:
-            return Module.from_dict(module, state, restore=restore, digests=weights.digests)
+            # Eval mode is what was tuned, and so what a change of the mode is judged against.
+            with eval_mode(module):
+                return Module.from_dict(module, state, restore=restore, digests=weights.digests)
         except (AITuneError, MemoryError):
             raise
         except Exception as error:

@@ -35,7 +35,8 @@ class UnpackingFolder:
 
     @staticmethod
     def _make() -> Path:
-        cache = config.resolve_cache_dir() / "loaded"
+        # Absolute: it is removed when the current folder may be another one.
+        cache = config.resolve_cache_dir().absolute() / "loaded"
         try:
             cache.mkdir(parents=True, exist_ok=True)
             _remove_abandoned(cache)
