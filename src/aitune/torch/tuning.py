@@ -31,6 +31,7 @@ from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.outcome import GraphReport
 from aitune.torch.tune_strategy.context import TuningContext
+from aitune.torch.tune_strategy.cost_history import FILE_NAME, CostHistory
 from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStrategy
 from aitune.torch.tune_strategy.profiling_tune_strategy import BASELINE_KEY
 from aitune.torch.tune_strategy.strategy_settings import accuracy_settings, check_accuracy_arguments
@@ -287,6 +288,7 @@ class _Run:
             accuracy_budget=self.accuracy_budget,
             input_factory=self.input_factory,
             seed=config.seed,
+            cost_history=CostHistory(config.resolve_cache_dir() / FILE_NAME),
         )
         strategies = [s for s in (default, *_own_strategies(module)) if isinstance(s, TuneStrategy)]
         for strategy in strategies:

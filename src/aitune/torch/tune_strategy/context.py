@@ -9,6 +9,7 @@ from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.machine import LOCAL_MACHINE, Machine
 from aitune.torch.task.playoff import PlayoffConfig
+from aitune.torch.tune_strategy.cost_history import CostHistory
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class TuningContext:
         playoff: Settings of paired comparisons; ``None`` takes them from the configuration.
         seed: Seed of random orders and of inputs that are made up for checks.
         machine: Whose clocks are read.
+        cost_history: What builds cost before; by default nothing is known, and nothing is kept.
     """
 
     emitter: Emitter = field(default_factory=Emitter)
@@ -34,6 +36,7 @@ class TuningContext:
     playoff: PlayoffConfig | None = None
     seed: int = 0
     machine: Machine = LOCAL_MACHINE
+    cost_history: CostHistory = field(default_factory=CostHistory)
 
     def is_over(self) -> bool:
         """Whether the deadline has passed."""

@@ -17,7 +17,7 @@ from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.outcome import CandidateOutcome
 from aitune.torch.task.profiling.config import ProfilingConfig
-from aitune.torch.tune_strategy.build_cost import why_no_time
+from aitune.torch.tune_strategy.build_cost import BuildCosts, ModelSize, load_packages
 from aitune.torch.tune_strategy.candidate import describe_candidate, failed
 from aitune.torch.tune_strategy.default_candidates import default_aot_candidates, default_jit_candidates
 from aitune.torch.tune_strategy.graph_job import GraphJob
@@ -90,6 +90,7 @@ class ProfilingTuneStrategy(MetricStrategy):
         self.strategy_results: dict[str, dict[str, int | float]] = {}
         self._last_error: Exception | None = None
         self._too_slow: str | None = None
+        self._costs: BuildCosts | None = None
 
     # -- settings --------------------------------------------------------------------------------------------------
 
@@ -234,7 +235,8 @@ class ProfilingTuneStrategy(MetricStrategy):
         job = GraphJob(module, name, graph_spec, data, device)
         config = self._profiling_config_for(batching, max_batch_size)
         finalists: list[_TuneCandidate] = []
-        for backend in self._backends:
+        costs = self._costs_for(job.module)
+        for backend in sorted(self._backends, key=costs.build_seconds):
             candidate = self._try_candidate(backend, job, config)
             if candidate is None:
                 continue
@@ -242,19 +244,36 @@ class ProfilingTuneStrategy(MetricStrategy):
             for beaten in (each for each in [*finalists, candidate] if each not in kept):
                 self._release(self._key_of(beaten.backend))
             finalists = kept
+        self._sort_outcomes()
         return self._choose_finalist(sorted(finalists, key=self._place), job) if finalists else None
 
     def _try_candidate(self, backend: Backend, job: GraphJob, config: ProfilingConfig) -> _TuneCandidate | None:
         """Build, check and profile one candidate; ``None`` when it is out, with the reason in its outcome."""
-        no_time = self._too_slow or why_no_time(backend.name, self.backend_results, self._context.seconds_left())
+        costs = self._costs_for(job.module)
+        reference_seconds = 0.0 if self._references is None else self._references.seconds
+        no_time = self._too_slow or costs.why_no_time(
+            backend, self.backend_results, self._context.seconds_left(), reference_seconds
+        )
         if no_time is not None:
             self._record(job, replace(describe_candidate(backend), reason=no_time))
             return None
+        load_packages(backend)
         evaluated = self._evaluate(backend, job)
+        costs.learn(evaluated.outcome)
         if evaluated.backend is None:
             self._last_error = evaluated.error
             return None
         return self._profile_candidate(evaluated.backend, evaluated.outcome, job, config)
+
+    def _costs_for(self, module: torch.nn.Module) -> BuildCosts:
+        if self._costs is None:
+            self._costs = BuildCosts(ModelSize.of(module), self._context.cost_history)
+        return self._costs
+
+    def _sort_outcomes(self) -> None:
+        """Put outcomes into the order of the list, the original first; they came in the order of their cost."""
+        places = {backend.key(): place for place, backend in enumerate(self._backends)}
+        self._outcomes = dict(sorted(self._outcomes.items(), key=lambda item: places.get(item[0], -1)))
 
     def _profile_candidate(
         self, backend: Backend, outcome: CandidateOutcome, job: GraphJob, config: ProfilingConfig

@@ -43,7 +43,7 @@ class RunReporting(ABC):
 
     @property
     def backend_results(self) -> list[CandidateOutcome]:
-        """What the last run saw of every candidate, in the order in which they were tried."""
+        """What the last run saw of every candidate: the original, then the others in the order of the list."""
         return list(self._outcomes.values())
 
     @abstractmethod
