@@ -1,8 +1,8 @@
 """The shipped strategies on a simulated machine: real sweeps, screens and playoffs in made-up time."""
 
 import json
-import re
 import random
+import re
 import statistics
 
 import pytest
