@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,3 +21,11 @@ def own_surroundings(tmp_path: Path) -> Iterator[None]:
     with fresh_module_registry(), config.override(cache_dir=tmp_path / "aitune-cache"):
         yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def cheap_collections() -> Iterator[None]:
+    """For tests whose every measurement collects garbage: what lives already is not walked each time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

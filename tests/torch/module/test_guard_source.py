@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from aitune.exceptions import UnsupportedCallError
 from aitune.torch.module.forward_signature import ForwardSignature
-from aitune.torch.module.graph_match import matches
+from aitune.torch.module.graph_match import mismatch
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.guard_source import NoGuardError, SourceNames, guard_source, parameter_list
 from aitune.torch.module.sample_metadata import SampleMetadata
@@ -116,7 +116,7 @@ def belongs(call: Any, graph_spec: GraphSpec, equal_symbols: Any = ()) -> bool:
         metadata = SampleMetadata.from_inputs(bound(call), strict=graph_spec.input_spec.strict)
     except UnsupportedCallError:
         return False
-    return matches(metadata, graph_spec, equal_symbols)
+    return mismatch(metadata, graph_spec, equal_symbols) is None
 
 
 @st.composite

@@ -1,5 +1,3 @@
-import gc
-
 import pytest
 import torch
 from hypothesis import given
@@ -9,12 +7,7 @@ from aitune.exceptions import AITuneUserInputError, ProfilingError
 from aitune.torch.task.find_max_batch_size import BatchSizeTrial, find_max_batch_size
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cheap_collections():
-    """Each search collects garbage; what lives already need not be walked every time."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("cheap_collections")
 
 
 def failing_above(largest, error):

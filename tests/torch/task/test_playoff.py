@@ -1,4 +1,3 @@
-import gc
 import math
 from collections import Counter
 
@@ -15,12 +14,7 @@ ONE_THREAD = PlayoffConfig(num_threads=1)
 WILD = Noise(skew=0.1, drift=0.1, drift_seconds=0.3, burst_every=0.5, burst_seconds=0.3, burst_slowdown=8.0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cheap_collections():
-    """Each comparison collects garbage; what lives already need not be walked every time."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
+pytestmark = pytest.mark.usefixtures("cheap_collections")
 
 
 def contestant(machine, key, seconds, **kwargs):

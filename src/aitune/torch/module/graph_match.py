@@ -1,4 +1,4 @@
-"""Whether a call belongs to a graph, and why not in words: what a written guard checks, done slowly."""
+"""Why a call does not belong to a graph, in words: what a written guard checks, done slowly."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample_metadata import SampleMetadata
 
 
-def matches(metadata: SampleMetadata, graph_spec: GraphSpec, equal_symbols: Sequence[Sequence[str]] = ()) -> bool:
-    """Say whether a call with this metadata belongs to a graph, sizes included.
+def mismatch(
+    metadata: SampleMetadata, graph_spec: GraphSpec, equal_symbols: Sequence[Sequence[str]] = ()
+) -> str | None:
+    """Return in words why a call does not belong to a graph, sizes included; ``None`` when it does.
 
     Args:
         metadata: Metadata of the call, with every axis fixed.
         graph_spec: The graph.
         equal_symbols: Groups of symbols that the backend takes for one.
     """
-    return mismatch(metadata, graph_spec, equal_symbols) is None
-
-
-def mismatch(
-    metadata: SampleMetadata, graph_spec: GraphSpec, equal_symbols: Sequence[Sequence[str]] = ()
-) -> str | None:
-    """Return in words why a call does not belong to a graph, ``None`` when it does; see :func:`matches`."""
     if metadata != graph_spec.input_spec:
         return f"its arguments are {metadata.describe()}, the graph takes {graph_spec.input_spec.describe()}"
     values: dict[str, int] = {}

@@ -1,11 +1,6 @@
-import gc
-
 import pytest
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cheap_collections():
-    """Each measurement collects garbage; what lives already need not be walked every time."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
+def _cheap_collections(cheap_collections: None) -> None:
+    """Every test here measures."""
