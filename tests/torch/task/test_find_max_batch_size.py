@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from aitune.exceptions import AITuneUserInputError, ProfilingError
 from aitune.torch.task.find_max_batch_size import BatchSizeTrial, find_max_batch_size
 
-
 pytestmark = pytest.mark.usefixtures("cheap_collections")
 
 
