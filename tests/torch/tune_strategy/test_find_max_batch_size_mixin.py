@@ -1,11 +1,12 @@
 import pytest
 import torch
-from strategy_parts import ORIGINAL, ByTable, TimedNet, context, fakes, graph_of, run, with_context
+from strategy_parts import CPU, ORIGINAL, ByTable, TimedNet, context, fakes, graph_of, run, with_context
 
 from aitune.exceptions import AITuneUserInputError, ProfilingError
 from aitune.testing.fakes import FakeBackend
+from aitune.testing.graphs import call, record_graph
 from aitune.testing.simulated_machine import SimulatedMachine
-from aitune.testing.tiny_models import InputChanger
+from aitune.testing.tiny_models import CallCounter, InputChanger
 from aitune.torch.tune_strategy.min_latency_strategy import MinLatencyStrategy
 from aitune.torch.tune_strategy.mixin.find_max_batch_size_mixin import FindMaxBatchSizeMixin
 
@@ -130,6 +131,55 @@ def test_inputs_that_a_forward_changes_are_left_as_they_were_recorded(tmp_path):
     strategy.tune(module, "net", graph_spec, data, torch.device("cpu"), tmp_path)
     assert strategy.batch_size_search is not None
     assert torch.equal(data[0].args[0], before)
+
+
+class TestOutsideARun:
+    """It is public, so it may be called by hand with a graph that was recorded."""
+
+    def search(self, tmp_path, strategy=None, module=None, batch_sizes=(1, 2), data=None):
+        machine = SimulatedMachine()
+        net = module or TimedNet(machine, 0.001, 0.00001)
+        graph_spec, recorded = graph_of(net, batch_sizes)
+        strategy = with_context(strategy or MinLatencyStrategy([]), machine)
+        folder = tmp_path / "folder"
+        found = strategy.find_max_batch_size(net, "net", graph_spec, recorded if data is None else data, CPU, folder)
+        assert not folder.exists()
+        assert graph_spec.get_max_batch_size() == found
+        return found, strategy
+
+    def test_it_widens_the_graph_and_leaves_no_folder(self, tmp_path):
+        found, strategy = self.search(tmp_path)
+        assert found > 2
+        assert max(strategy.batch_size_search.measurements(), key=lambda m: m.throughput).batch_size == found
+
+    def test_after_a_run_as_well(self, tmp_path):
+        strategy = with_context(Seen(SCORES, fakes("a")))
+        run(strategy, tmp_path / "run")
+        assert self.search(tmp_path, strategy)[0] > 2
+
+    def test_the_state_of_the_module_is_put_back(self, tmp_path):
+        module = CallCounter().eval()
+        graph_spec, data = record_graph(module, [call(torch.ones(size, 8)) for size in (1, 2)])
+        before = module.calls.clone()
+        MinLatencyStrategy([]).find_max_batch_size(module, "net", graph_spec, data, CPU, tmp_path)
+        assert torch.equal(module.calls, before)
+
+    def test_a_graph_without_a_batch_axis_is_an_error(self, tmp_path):
+        with pytest.raises(AITuneUserInputError, match=r"net graph0 has no batch axis.*at least two batch sizes"):
+            self.search(tmp_path, batch_sizes=(2,))
+
+    def test_no_recorded_call_is_an_error(self, tmp_path):
+        with pytest.raises(AITuneUserInputError, match="no recorded call"):
+            self.search(tmp_path, data=[])
+
+
+def test_the_class_that_the_search_runs_on_is_among_the_settings():
+    class Own(ByTable):
+        pass
+
+    assert Own({}, []).to_json_dict()["find_max_batch_size_backend"] is None
+    Own.set_find_max_batch_size_default_backend_class(FakeBackend)
+    assert Own({}, []).to_json_dict()["find_max_batch_size_backend"] == "aitune.testing.fakes.FakeBackend"
 
 
 @pytest.mark.parametrize("given", [FakeBackend(), int, "TorchEager"])

@@ -431,7 +431,7 @@ class TestLatencyBudget:
     def test_what_is_chosen_is_within_the_budget_when_it_is_measured_again(self, tmp_path, percentile):
         within = []
         draw = random.Random(0)
-        for seed in range(30):
+        for seed in range(20):
             bench = Bench(tmp_path, TYPICAL, seed, seconds=0.001, per_sample=0.001)
             budget_ms = draw.uniform(2.5, 20.0)
             strategy = LatencyBudgetStrategy(budget_ms, [], percentile=percentile)
@@ -443,7 +443,7 @@ class TestLatencyBudget:
                 bench.net.work(size)
                 again_ms.append((bench.machine.clock_ns() - begin) / 1e6)
             within.append(statistics.quantiles(again_ms, n=100, method="inclusive")[percentile - 1] <= budget_ms)
-        assert sum(within) >= 27
+        assert sum(within) >= 18
 
     @pytest.mark.parametrize("budget", [0, -1.0, float("nan"), float("inf"), "5", True, None])
     def test_a_budget_that_is_none(self, budget):
