@@ -2,8 +2,9 @@
 
 ``python benchmarks/latency_budget.py --runs 10 --backend ONNXRuntime`` takes a ResNet-18 at 112 x 112; its weights are
 random, which does not matter here. Each run draws a budget between the latencies of the smallest and the largest batch
-size, tunes, and then times calls of the tuned module at the chosen batch size in a plain loop. It ends with 1 when
-fewer than ``--required`` runs were within the budget.
+size, tunes, and then times calls of the tuned module at the chosen batch size in a plain loop. Both judge the same
+percentile of the latency (``--percentile``, the median by default): the strategy by the upper end of its interval, the
+loop by its value. It ends with 1 when fewer than ``--required`` runs were within the budget.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class Run:
         budget_ms: The budget.
         winner: What was chosen.
         batch_size: Batch size that was chosen with it.
-        measured_ms: Median latency that the strategy measured for the winner there.
-        again_ms: Median latency of the independent loop.
+        measured_ms: Latency that the strategy measured for the winner there.
+        upper_ms: Upper end of its interval, which the strategy held to the budget.
+        again_ms: Latency of the independent loop.
         stalled_share: Share of that loop's time in which some task waited for a core: other processes were in the way.
         seconds: Time to tune.
     """
@@ -48,6 +50,7 @@ class Run:
     winner: str
     batch_size: int
     measured_ms: float
+    upper_ms: float
     again_ms: float
     stalled_share: float | None
     seconds: float
@@ -56,6 +59,15 @@ class Run:
     def is_within(self) -> bool:
         """Whether the independent loop stayed within the budget."""
         return self.again_ms <= self.budget_ms
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        stalled = "unknown" if self.stalled_share is None else f"{self.stalled_share:.0%}"
+        return (
+            f"budget {self.budget_ms:.1f} ms -> {self.winner} at batch size {self.batch_size}, {self.measured_ms:.1f} ms "
+            f"(up to {self.upper_ms:.1f}); again {self.again_ms:.1f} ms, {'within' if self.is_within else 'ABOVE'} "
+            f"(tuned in {self.seconds:.0f} s; stalled meanwhile: {stalled})"
+        )
 
 
 def resnet18() -> torch.nn.Module:
@@ -70,12 +82,13 @@ def resnet18() -> torch.nn.Module:
     return model
 
 
-def median_ms(model: Any, batch_size: int) -> float:
+def latency_ms(model: Any, batch_size: int, percentile: int) -> float:
     """Time calls one after the other, with nothing of aitune but the call.
 
     Args:
         model: What is called.
         batch_size: Images in a call.
+        percentile: Which latency is returned.
     """
     images = torch.randn(batch_size, 3, 112, 112)
     times: list[float] = []
@@ -87,18 +100,20 @@ def median_ms(model: Any, batch_size: int) -> float:
             begin = time.perf_counter()
             model(images)
             times.append(1000.0 * (time.perf_counter() - begin))
-    return statistics.median(times)
+    return statistics.quantiles(times, n=100, method="inclusive")[percentile - 1]
 
 
-def tune_once(net: torch.nn.Module, budget_ms: float, backends: list[str]) -> Run:
+def tune_once(net: torch.nn.Module, budget_ms: float, backends: list[str], percentile: int) -> Run:
     """Tune for a budget and check the choice.
 
     Args:
         net: The module.
         budget_ms: The budget.
         backends: Names of the candidates.
+        percentile: Which latency has to be within the budget.
     """
-    strategy = ait.LatencyBudgetStrategy(budget_ms, [registry.load(name)() for name in backends])
+    candidates = [registry.load(name)() for name in backends]
+    strategy = ait.LatencyBudgetStrategy(budget_ms, candidates, percentile=percentile)  # type: ignore[arg-type]
     model = ait.Module(net, "resnet18")
     began = time.perf_counter()
     images = [torch.randn(3, 112, 112) for _ in range(max(BATCH_SIZES))]
@@ -110,12 +125,15 @@ def tune_once(net: torch.nn.Module, budget_ms: float, backends: list[str]) -> Ru
     winner = report.winner("resnet18")
     assert winner is not None
     batch_size = int(strategy.strategy_results[winner.key]["selected_batch_size"])
-    measured = next(m.median_ms for m in winner.measurements if m.batch_size == batch_size)
+    found = next(m for m in winner.measurements if m.batch_size == batch_size)
+    measured = {50: found.median_ms, 90: found.p90_ms, 99: found.p99_ms}[percentile]
+    upper = {50: found.high_ms, 90: found.p90_high_ms, 99: found.p99_high_ms}[percentile]
+    assert upper is not None
     began, stalled = LOCAL_MACHINE.now(), LOCAL_MACHINE.stalled_seconds()
-    again = median_ms(model, batch_size)
+    again = latency_ms(model, batch_size, percentile)
     after, length = LOCAL_MACHINE.stalled_seconds(), LOCAL_MACHINE.now() - began
     share = None if stalled is None or after is None else (after - stalled) / length
-    return Run(budget_ms, winner.description, batch_size, measured, again, share, seconds)
+    return Run(budget_ms, winner.description, batch_size, measured, upper, again, share, seconds)
 
 
 def main() -> int:
@@ -124,27 +142,22 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--required", type=int, default=9, help="runs that must be within the budget")
     parser.add_argument("--backend", action="append", default=None, help="candidate; may be given more than once")
+    parser.add_argument("--percentile", type=int, choices=(50, 90, 99), default=50)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     net = resnet18()
-    lowest, highest = median_ms(net, BATCH_SIZES[0]), median_ms(net, BATCH_SIZES[-1])
+    lowest, highest = (latency_ms(net, size, options.percentile) for size in (BATCH_SIZES[0], BATCH_SIZES[-1]))
     print(f"eager: {lowest:.1f} ms at batch size {BATCH_SIZES[0]}, {highest:.1f} ms at {BATCH_SIZES[-1]}")
     draw = random.Random(options.seed)
     runs = []
     with tempfile.TemporaryDirectory() as folder, ait.config.override(cache_dir=Path(folder)):
         for number in range(options.runs):
-            runs.append(tune_once(net, draw.uniform(1.2 * lowest, highest), options.backend or ["ONNXRuntime"]))
-            run = runs[-1]
-            print(
-                f"run {number}: budget {run.budget_ms:.1f} ms -> {run.winner} at batch size {run.batch_size}, "
-                f"{run.measured_ms:.1f} ms; again {run.again_ms:.1f} ms, {'within' if run.is_within else 'ABOVE'} "
-                f"(tuned in {run.seconds:.0f} s; stalled meanwhile: "
-                f"{'unknown' if run.stalled_share is None else format(run.stalled_share, '.0%')})",
-                flush=True,
-            )
+            budget_ms = draw.uniform(1.2 * lowest, highest)
+            runs.append(tune_once(net, budget_ms, options.backend or ["ONNXRuntime"], options.percentile))
+            print(f"run {number}: {runs[-1].describe()}", flush=True)
     within = sum(run.is_within for run in runs)
     print(f"{within} of {len(runs)} within the budget")
     if options.json is not None:
