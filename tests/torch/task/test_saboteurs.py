@@ -1,6 +1,7 @@
 """Candidates that are wrong in one way each: every one is caught, by the right check, at the right place."""
 
 import copy
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -128,6 +129,49 @@ def third_call_differs(module):
     return infer
 
 
+def wrong_after(number):
+    def make(module):
+        calls = itertools.count(1)
+        return on("logits", lambda t: t * (1.01 if next(calls) > number else 1))(module)
+
+    return make
+
+
+def one_buffer_for_each_shape(module):
+    buffers = {}
+
+    def own(tensor):
+        return buffers.setdefault(tensor.shape, torch.empty_like(tensor)).copy_(tensor)
+
+    return on("logits", own)(module)
+
+
+def move_last_element(tensor):
+    tensor.view(-1)[-1] += 0.1
+
+
+def made_for_inference(module):
+    return torch.inference_mode()(module)
+
+
+def leaves_grad_mode_on(module):
+    def infer(ids, mask):
+        output = module(ids, mask)
+        torch.set_grad_enabled(True)
+        return output
+
+    return infer
+
+
+def changes_default_dtype(module):
+    def infer(ids, mask):
+        output = module(ids, mask)
+        torch.set_default_dtype(torch.float64)
+        return output
+
+    return infer
+
+
 def as_if_contiguous(tensor):
     """What a runtime sees that is handed an address and a shape."""
     return torch.as_strided(tensor, tensor.shape, torch.empty(tensor.shape, device="meta").stride())
@@ -193,8 +237,33 @@ SABOTEURS = {
     "off by one in positions": Saboteur(
         lambda module: lambda ids, mask: module(ids.roll(1, -1), mask), "value", "logits", "sample 0"
     ),
+    "wrong where two rows are equal": Saboteur(
+        wrong_when(lambda ids: len(ids) > 1 and bool((ids[0] == ids[1]).all())), "value", "logits", "with equal rows"
+    ),
+    "one output of several in bfloat16": Saboteur(
+        on("parts", lambda parts: [parts[0].bfloat16().float(), parts[1]]), "value", "parts[0]", "sample 0"
+    ),
+    "a row spread over the batch": Saboteur(
+        on("logits", lambda t: t[:1].expand(t.shape)), "value", "logits", "sample 2"
+    ),
+    "one buffer for each shape": Saboteur(one_buffer_for_each_shape, "aliasing", "logits", "sample 0"),
+    "wrong after ten calls": Saboteur(wrong_after(10), "value", "logits"),
+    "only the last element": Saboteur(on("logits", edited(move_last_element)), "value", "logits", "sample 0"),
+    "a sparse tensor": Saboteur(on("logits", lambda t: t.to_sparse()), "type", "logits", "sample 0"),
+    "made for inference only": Saboteur(made_for_inference, "type", "logits", "sample 0"),
+    "requires grad": Saboteur(on("logits", lambda t: t.requires_grad_()), "type", "logits", "sample 0"),
+    "a vector of one for a scalar's place": Saboteur(on("logits", lambda t: t[..., None]), "shape", "logits"),
+    "leaves grad mode on": Saboteur(leaves_grad_mode_on, "global state", "grad mode", "sample 0"),
+    "changes the default dtype": Saboteur(changes_default_dtype, "global state", "default dtype", "sample 0"),
     "a row alone differs": Saboteur(leaks_between_rows, "row independence", "output[2]"),
 }
+
+
+@pytest.fixture(autouse=True)
+def default_dtype():
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +345,20 @@ def test_one_element_of_a_million():
         return output
 
     assert check(infer, references).rejection.index == (0, 654_321)
+
+
+def test_wrong_only_at_one_corner():
+    class Doubles(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    samples = [call(torch.randn(2, length, generator=torch.Generator().manual_seed(length))) for length in (4, 6)]
+    shapes = {"x": (BatchDim("batch", 1, 8), DynamicDim("length", 2, 64))}
+    references = references_of(Doubles(), samples, dynamic_shapes=shapes)
+    for corner in ((1, 2), (8, 64)):
+        agreement = check(lambda x, corner=corner: x * (2.01 if x.shape == corner else 2), references)
+        assert agreement.rejection.where == f"corner batch={corner[0]}, length={corner[1]}"
+        assert len(agreement.failures) == 1
 
 
 def test_wrong_only_outside_what_was_recorded():

@@ -104,6 +104,30 @@ def find_changed_state(
     return None
 
 
+def global_settings() -> dict[str, str]:
+    """Return settings of the whole process that a call has to leave as they are."""
+    return {
+        "grad mode": str(torch.is_grad_enabled()),
+        "inference mode": str(torch.is_inference_mode_enabled()),
+        "default dtype": str(torch.get_default_dtype()),
+        "number of threads": str(torch.get_num_threads()),
+        "deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
+    }
+
+
+def find_changed_setting(before: Mapping[str, str], where: str) -> Rejection | None:
+    """See whether settings of the whole process are as they were before a call.
+
+    Args:
+        before: What :func:`global_settings` returned before the call.
+        where: Name of the call.
+    """
+    for name, now in global_settings().items():
+        if now != before[name]:
+            return Rejection("global state", name, None, now, before[name], "as it was", where)
+    return None
+
+
 def _first_difference(first: torch.Tensor, second: torch.Tensor) -> tuple[int, ...] | None:
     if first.shape != second.shape or first.dim() == 0:
         return None

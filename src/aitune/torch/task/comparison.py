@@ -164,9 +164,16 @@ class _Pair:
 
 
 def _find_kind(pair: _Pair) -> Rejection | None:
-    got = (str(pair.candidate.layout), pair.candidate.device.type)
-    expected = (str(pair.reference.layout), pair.reference.device.type)
-    return None if got == expected else pair.reject("type", " on ".join(got), " on ".join(expected), "none")
+    got, expected = _kind_of(pair.candidate), _kind_of(pair.reference)
+    return None if got == expected else pair.reject("type", got, expected, "none")
+
+
+def _kind_of(tensor: torch.Tensor) -> str:
+    """Say what else than values and shape makes a tensor usable in one place and not in another."""
+    # Outside of inference mode such a tensor refuses to be written in place.
+    inference = " made for inference only" if tensor.is_inference() and not torch.is_inference_mode_enabled() else ""
+    graph = " that requires grad" if tensor.requires_grad and not torch.is_grad_enabled() else ""
+    return f"{tensor.layout} on {tensor.device.type}{inference}{graph}"
 
 
 def _find_dtype(pair: _Pair) -> Rejection | None:

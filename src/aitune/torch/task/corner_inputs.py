@@ -55,7 +55,7 @@ def labelled_calls(
     First all recorded samples, then the first sample with other values (so that no two calls in a row agree, which
     would hide stale answers), the corners, points inside the range, and a sample that is laid out in memory in another
     order. The rows of a made call differ from one another: they are drawn from different samples first, and varied
-    validly when there are not enough of them.
+    validly when there are not enough of them; one more call has equal rows.
 
     Args:
         graph_spec: The graph.
@@ -90,7 +90,7 @@ def labelled_calls(
         else:
             call = factory_call(input_factory, graph_spec, sizes)
         made.append(LabelledCall(_label(kind, sizes), call, False, input_factory is not None))
-    return (*recorded, *made, *_laid_out_otherwise(graph_spec, maker.samples))
+    return (*recorded, *made, *maker.equal_rows(graph_spec), *_laid_out_otherwise(graph_spec, maker.samples))
 
 
 def _laid_out_otherwise(graph_spec: GraphSpec, samples: Sequence[Sequence[torch.Tensor]]) -> list[LabelledCall]:
@@ -157,6 +157,15 @@ class _CallMaker:
         rows = [self._vary(self._row(0, row, sizes), 1 + row, generator) for row in range(num_rows)]
         made = self._join(rows, sizes) if rows else []
         return made if made and _fingerprint(made) != _fingerprint(self.samples[0]) else None
+
+    def equal_rows(self, graph_spec: GraphSpec) -> list[LabelledCall]:
+        """Return the first sample of several rows with its first row in all of them, where they were not equal."""
+        for number, sizes in enumerate(self.sizes_of_samples):
+            num_rows = sizes[self._batch_name] if self._batch_name else 1
+            if num_rows > 1 and self.has_distinct_rows(self.samples[number]):
+                call = graph_spec.make_call(self._join([self._row(number, 0, sizes)] * num_rows, sizes))
+                return [LabelledCall(f"sample {number} with equal rows", call, False, False)]
+        return []
 
     def has_distinct_rows(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether no two rows of a recorded batch are equal, so that a swapped row would be seen."""

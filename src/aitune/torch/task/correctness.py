@@ -15,10 +15,12 @@ from aitune.torch.module.preserved_state import StateChanges, preserved_random_s
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.behaviour import (
+    find_changed_setting,
     find_changed_state,
     find_modified_input,
     find_overwritten,
     find_shared_input,
+    global_settings,
 )
 from aitune.torch.task.comparison import Comparison, compare_outputs
 from aitune.torch.task.original_run import same_values
@@ -143,6 +145,7 @@ class _Check:
         previous: tuple[ReferenceCall, Any, Any] | None = None
         for number, reference in enumerate(self._references.calls):
             self.calls.append(reference.where)
+            settings = global_settings()
             try:
                 call, output, changes = self._run(reference.call)
             except Exception as error:
@@ -155,6 +158,7 @@ class _Check:
             snapshot = clone_tensors(output)
             overwritten = None if previous is None else find_overwritten(*previous, reference.where)
             found = overwritten or self._compare_call(reference, call, output, changes)
+            found = found or find_changed_setting(settings, reference.where)
             if found is not None:
                 failures.append(found)
             previous = (reference, output, snapshot)

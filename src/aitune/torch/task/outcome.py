@@ -23,9 +23,9 @@ class Rejection:
 
     Args:
         check: What was compared: ``"structure"``, ``"type"``, ``"dtype"``, ``"shape"``, ``"finite"``, ``"value"``,
-            ``"state"``, ``"repeat"``, ``"input modified"``, ``"aliasing"``, ``"row independence"``, ``"random"``,
-            ``"metric"``, ``"raised"`` where a later call raised, or ``"refused"`` where the original raises and the
-            candidate answers.
+            ``"state"``, ``"global state"``, ``"repeat"``, ``"input modified"``, ``"aliasing"``,
+            ``"row independence"``, ``"random"``, ``"metric"``, ``"raised"`` where a later
+            call raised, or ``"refused"`` where the original raises and the candidate answers.
         output: Which output, as Python would write it.
         index: Which element, where the check is about one.
         got: What the candidate gave.
@@ -83,8 +83,8 @@ class Agreement:
         notes: What could not be compared, and why.
         failures: The first disagreement of every call that does not agree.
         metric: Value of the user's own metric, where the accuracy budget has one and it was computed.
-        deviations: What is otherwise than the original with exceptional values: NaN, infinities, ids beyond their
-            table.
+        deviations: What is otherwise than the original with exceptional values: NaN, infinities, floats far from the
+            recorded ones, ids beyond their table.
     """
 
     passed: bool

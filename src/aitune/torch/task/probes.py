@@ -1,4 +1,4 @@
-"""Calls with exceptional values, which no recorded call holds: NaN, infinities, ids that lie beyond their table."""
+"""Calls with values unlike the recorded ones: NaN, infinities, floats far outside, ids beyond their table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,25 @@ from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.locator import format_locator
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
-from aitune.torch.task.comparison import compare_outputs
+from aitune.torch.task.comparison import Expectation, compare_outputs
 from aitune.torch.task.corner_inputs import LabelledCall
 from aitune.torch.task.original_run import run_original
 from aitune.torch.task.outcome import Rejection
 from aitune.torch.task.reference_call import Probe, ReferenceCall
 from aitune.torch.task.row_independence import cut_row
+from aitune.torch.task.structure import tensors_with_locators
+from aitune.torch.task.tolerance import tolerance_for
 
 _EXCEPTIONAL = {"NaN": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
+
+# What is made of all values at once: beyond what was recorded, and what no sample is made of alone.
+_UNUSUAL: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "ten times the values, negated,": lambda tensor: tensor * -10,
+    "zeros": torch.zeros_like,
+}
+
+# Far from the recorded values rounding grows in ways that nothing was measured of.
+_LENIENCE = 100.0
 
 # Input tensors that index a table and are probed; each of them costs two runs.
 _MOST_TABLES = 2
@@ -59,8 +70,9 @@ def make_probes(
         if found is None or (isinstance(found, str) and not is_index):
             continue
         refusal, output = (found, None) if isinstance(found, str) else (None, found.output)
-        known = tuple(replace(e, exact=None, alternatives=()) for e in base.expectations)
-        probes.append(Probe(where, call, output, known, refusal, is_index))
+        known = () if output is None else _lenient(base, output)
+        if known is not None:
+            probes.append(Probe(where, call, output, known, refusal, is_index))
     return tuple(probes)
 
 
@@ -94,6 +106,20 @@ def compare_probes(
     return found
 
 
+def _lenient(base: ReferenceCall, output: Any) -> tuple[Expectation, ...] | None:
+    """Return what is known about the tensors of a probe's output; nothing where there are others than usual."""
+    tensors = [tensor for _, tensor in tensors_with_locators(output)]
+    if len(tensors) != len(base.expectations):
+        return None
+    lenient = []
+    for tensor, known in zip(tensors, base.expectations, strict=True):
+        tolerance = known.tolerance or tolerance_for(tensor.dtype)
+        if tolerance is not None:
+            tolerance = replace(tolerance, floor=_LENIENCE * tolerance.floor)
+        lenient.append(replace(known, exact=None, alternatives=(), scale=None, tolerance=tolerance))
+    return tuple(lenient)
+
+
 def _smallest(graph_spec: GraphSpec, calls: Sequence[ReferenceCall]) -> ReferenceCall | None:
     """Return the recorded call with the fewest elements, cut to one row where that is a call of the graph."""
 
@@ -118,10 +144,14 @@ def _floating_changes(graph_spec: GraphSpec, call: Sample) -> dict[str, tuple[Sa
     if not positions:
         return {}
     names = ", ".join(_name(graph_spec, n) for n in positions)
-    return {
+    changes = {
         f"{name} in {names}": (_with_value(graph_spec, tensors, positions, value), False)
         for name, value in _EXCEPTIONAL.items()
     }
+    for name, change in _UNUSUAL.items():
+        changed = [change(tensor) if n in positions else tensor for n, tensor in enumerate(tensors)]
+        changes[f"{name} in {names}"] = (graph_spec.make_call(changed), False)
+    return changes
 
 
 def _has_more_than_two_values(tensor: torch.Tensor) -> bool:
