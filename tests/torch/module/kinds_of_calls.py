@@ -102,6 +102,26 @@ class Remembering(torch.nn.Module):
         return self.last * self.count
 
 
+def doubled_when_named(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Looks at how its arguments are given, as decorators of libraries do."""
+
+    @functools.wraps(forward)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs) * (2 if "mask" in kwargs else 1)
+
+    return wrapper
+
+
+class Decorated(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    @doubled_when_named
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * mask
+
+
 class Tied(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -299,6 +319,11 @@ KINDS: dict[str, Kind] = {
         of(lambda f, x, y: f(x).sum() + y),
         lambda: [call(torch.randn(2, n, 4), torch.randn(2, n)) for n in (3, 5)],
         lambda: [call(torch.randn(2, n, 4), torch.randn(2, m)) for n, m in ((3, 4), (5, 3), (4, 4))],
+    ),
+    "a decorated forward": Kind(
+        lambda: Decorated().eval(),
+        lambda: [call(x, mask=x) for x in rows(2, 4)],
+        lambda: [call(x, mask=x + 1) for x in rows(1, 3)],
     ),
     "a named tuple": Kind(
         of(lambda f, p: Pair(f(p.left), p.right * 2)),

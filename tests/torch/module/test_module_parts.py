@@ -2,7 +2,7 @@ from collections import OrderedDict, deque, namedtuple
 
 import torch
 
-from aitune.torch.module.module_parts import joined, named_parts, plain_tensors
+from aitune.torch.module.module_parts import joined, named_parts, plain_tensors, plain_values
 
 Two = namedtuple("Two", ["left", "right"])
 
@@ -35,6 +35,15 @@ def test_a_part_that_knows_its_whole_is_no_endless_walk() -> None:
     endless.append(endless)
     part.endless = endless
     assert [name for name, _ in named_parts(module)] == ["", "part"]
+
+
+def test_a_large_table_is_not_walked_to_its_end() -> None:
+    module = torch.nn.Module()
+    module.vocabulary = dict.fromkeys(map(str, range(100_000)))
+    module.matrix = [[0] * 1000] * 1000
+    module.layers = [torch.nn.ReLU()] * 3
+    assert len(list(plain_values(module))) == 1000 + 1000 + 3
+    assert [name for name, _ in named_parts(module)] == ["", "layers[0]"]
 
 
 def test_plain_tensors_are_those_that_are_no_weights() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ _REGISTRIES = frozenset(vars(torch.nn.Module()))
 _MAPPINGS = (dict, OrderedDict)
 _SEQUENCES = (list, tuple, deque, set, frozenset)
 _MOST_LEVELS = 4
+# Of one attribute: a vocabulary is no list of layers, and this is walked while calls are served.
+_MOST_ENTRIES = 1000
 
 
 def named_parts(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
@@ -47,6 +50,8 @@ def plain_tensors(part: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 def plain_values(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """Go through the attributes that torch does not manage, and through the plain containers among them.
 
+    Nesting is followed four levels deep, and each attribute for its first thousand values.
+
     Args:
         part: The module; its submodules are not included.
 
@@ -55,15 +60,15 @@ def plain_values(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """
     for name, value in list(vars(part).items()):
         if name not in _REGISTRIES:
-            yield from _flattened(name, value, _MOST_LEVELS)
+            yield from islice(_flattened(name, value, _MOST_LEVELS), _MOST_ENTRIES)
 
 
 def _flattened(name: str, value: Any, levels: int) -> Iterator[tuple[str, Any]]:
     entries: Iterable[tuple[Any, Any]] | None = None
     if levels and type(value) in _MAPPINGS:
-        entries = list(value.items())
+        entries = list(islice(value.items(), _MOST_ENTRIES))
     elif levels and (type(value) in _SEQUENCES or (isinstance(value, tuple) and hasattr(value, "_fields"))):
-        entries = enumerate(list(value))
+        entries = enumerate(list(islice(value, _MOST_ENTRIES)))
     if entries is None:
         yield name, value
         return
