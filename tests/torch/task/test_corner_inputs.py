@@ -187,7 +187,7 @@ def test_all_rows_of_a_made_call_differ_and_hold_valid_values():
     for labelled in made:
         ids, mask, positions, pixels = labelled.call.args
         rows = {tuple(row.tolist()) for row in torch.cat([ids.flatten(1), mask, pixels.flatten(1)], dim=1).double()}
-        assert len(rows) == ids.shape[0], labelled.where
+        assert len(rows) == (1 if "equal rows" in labelled.where else ids.shape[0]), labelled.where
         assert {int(v) for v in ids.reshape(-1)} <= recorded_ids
         assert set(mask.reshape(-1).tolist()) <= {0, 1}
         assert (mask == 1).any(dim=-1).all()
