@@ -81,3 +81,11 @@ def test_bounds_that_make_no_sense_are_refused(arguments):
     start, limit, *resolution = arguments
     with pytest.raises(AITuneUserInputError, match="must be"):
         find_max_batch_size(lambda size: None, start, limit, **({"resolution": resolution[0]} if resolution else {}))
+
+
+def test_the_search_ends_when_there_is_no_time_for_the_next():
+    tried = []
+    found = find_max_batch_size(tried.append, 1, 64, has_time=lambda size: size <= 8)
+    assert tried == [1, 2, 4, 8]
+    assert (found.batch_size, found.limited_by) == (8, "time")
+    assert found.reason == "there was no time to try batch size 16"

@@ -18,7 +18,7 @@ from aitune.exceptions import (
     TuningError,
 )
 from aitune.testing.fakes import FakeBackend, add_offset
-from aitune.testing.simulated_machine import BUSY, TYPICAL, Noise, SimulatedMachine
+from aitune.testing.simulated_machine import BUSY, QUIET, TYPICAL, Noise, SimulatedMachine
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.task.profiling.measuring_stop import NumStepsMeasuringStopStrategy
@@ -197,6 +197,37 @@ class TestMaxThroughput:
             ("Fake(a)", True),
             ("Fake(same)", False),
         ]
+
+
+class TestFreeBatchSizes:
+    def test_the_original_is_not_measured_twice_at_what_the_search_measured(self, tmp_path):
+        bench = Bench(tmp_path, seconds=0.004, per_sample=0.001)
+        strategy = MaxThroughputStrategy([])
+        bench.tune(strategy, None, (1, 2))
+        searched = {m.batch_size: m for m in strategy.batch_size_search.measurements()}
+        kept = [m for m in strategy.report.outcomes[0].measurements if m.batch_size in searched]
+        assert len(kept) > 3
+        assert all(searched[measurement.batch_size] == measurement for measurement in kept)
+
+    def test_batch_sizes_beside_the_best_power_of_two_are_looked_at(self, tmp_path):
+        bench = Bench(tmp_path, QUIET)
+        bench.net.work = lambda batch: bench.machine.work(0.001 * batch * (1.0 + ((batch - 6.5) / 6.0) ** 2))
+        strategy = MaxThroughputStrategy([])
+        bench.tune(strategy, None, (1, 2))
+        assert [m.batch_size for m in strategy.report.outcomes[0].measurements] == [1, 2, 4, 6, 8]
+        assert strategy.strategy_results[BASELINE_KEY]["selected_batch_size"] == 6
+
+    def test_named_batch_sizes_are_all_that_is_measured(self, bench):
+        strategy = MaxThroughputStrategy([])
+        bench.tune(strategy, (1, 8), (1, 8))
+        assert [m.batch_size for m in strategy.report.outcomes[0].measurements] == [1, 8]
+
+    def test_with_a_time_budget_the_search_takes_a_share_of_it(self, tmp_path):
+        bench = Bench(tmp_path, QUIET, seconds=0.5, per_sample=0.5)
+        strategy = MaxThroughputStrategy([])
+        bench.tune(strategy, None, (1, 2), deadline=bench.machine.now() + 60.0)
+        assert "no time" in strategy.batch_size_search.stop_reason
+        assert len(strategy.batch_size_search.events) < 5
 
 
 class CheapBackend(TimedBackend):

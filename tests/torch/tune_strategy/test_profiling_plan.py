@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.task.profiling.measuring_stop import NumStepsMeasuringStopStrategy
-from aitune.torch.tune_strategy.profiling_plan import plan_profiling, powers_of_two
+from aitune.torch.tune_strategy.profiling_plan import between_neighbours, plan_profiling, powers_of_two
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,19 @@ def test_powers_of_two_reach_from_the_first_to_the_last(first, more):
     assert (sizes[0], sizes[-1]) == (first, first + more)
     assert sizes == sorted(set(sizes))
     assert all(later <= 2 * earlier for earlier, later in itertools.pairwise(sizes))
+
+
+@pytest.mark.parametrize(
+    ("best", "measured", "expected"),
+    [
+        (8, [1, 2, 4, 8, 16], [6, 12]),
+        (8, [1, 2, 4, 8], [6]),
+        (1, [1, 2, 4], []),
+        (2, [1, 2, 4], [3]),
+        (4, [4], []),
+        (64, [32, 64, 72], [48]),
+        (8, [4, 6, 8, 12, 16], [10]),
+    ],
+)
+def test_batch_sizes_half_way_to_the_neighbours_of_the_best(best, measured, expected):
+    assert between_neighbours(best, measured) == expected

@@ -9,7 +9,7 @@ from typing import Literal
 from aitune.exceptions import AITuneUserInputError, ProfilingError
 from aitune.torch.task.memory import is_out_of_memory, release_memory
 
-LimitedBy = Literal["limit", "memory", "error", "saturation"]
+LimitedBy = Literal["limit", "memory", "error", "saturation", "time"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ def find_max_batch_size(
     limit: int,
     *,
     is_saturated: Callable[[int], bool] | None = None,
+    has_time: Callable[[int], bool] | None = None,
     resolution: int = 1,
 ) -> MaxBatchSize:
     """Double the batch size until it fails, then close in between the last good and the first bad one.
@@ -57,6 +58,7 @@ def find_max_batch_size(
         start: First batch size, at least 1.
         limit: Largest batch size to try, at least ``start``.
         is_saturated: Asked after each doubling that ran: whether larger batches are not worth trying.
+        has_time: Asked before each batch size but the first: whether there is time to run it.
         resolution: How close, in samples, the good and the bad batch size must be at the end.
 
     Returns:
@@ -74,6 +76,8 @@ def find_max_batch_size(
         if is_saturated is not None and is_saturated(good):
             return search.result(good, "saturation", f"throughput no longer grows at batch size {good}")
         size = min(2 * good, limit)
+        if has_time is not None and not has_time(size):
+            return search.result(good, "time", f"there was no time to try batch size {size}")
         if search.runs(size):
             good = size
         else:
@@ -82,6 +86,8 @@ def find_max_batch_size(
         return search.result(good, "limit", f"batch size {good} is the largest that was asked for")
     while bad - good > resolution:
         middle = (good + bad) // 2
+        if has_time is not None and not has_time(middle):
+            break
         if search.runs(middle):
             good = middle
         else:

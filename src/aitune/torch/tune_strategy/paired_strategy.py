@@ -19,6 +19,7 @@ from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.task.profiling.sweep import profile
 from aitune.torch.tune_strategy.candidate import as_served
 from aitune.torch.tune_strategy.graph_job import GraphJob
+from aitune.torch.tune_strategy.profiling_plan import between_neighbours
 from aitune.torch.tune_strategy.profiling_result import BASELINE_KEY, BackendProfilingResult, _TuneCandidate
 from aitune.torch.tune_strategy.profiling_tune_strategy import ProfilingTuneStrategy
 from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win
@@ -28,6 +29,9 @@ from aitune.torch.tune_strategy.sweep_result import CutShort, SweepResult, Throu
 
 ORIGINAL_NAME = "the original module"
 _GRACE_SECONDS = 2.0
+_OUT_OF_REACH = 1.25
+"""Another batch size between two powers of two does not make up for this."""
+
 _NOTABLE_WIDTH = 0.05
 """From here on it is said how little is known: half the width of an interval, as a share of the ratio."""
 
@@ -72,7 +76,14 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
     ) -> BackendProfilingResult:
         """Profiles the backend and returns its result."""
         swept = self._sweep(backend, graph_spec, data, profiling_cfg)
-        best = max(swept, key=lambda measurement: measurement.throughput)
+        best = _best_of(swept)
+        if self._is_worth_refining(best, backend, profiling_cfg):
+            sizes = between_neighbours(best.batch_size, [measurement.batch_size for measurement in swept])
+            if sizes:
+                between = self._sweep(backend, graph_spec, data, replace(profiling_cfg, batch_sizes=sizes))
+                swept = tuple(sorted((*swept, *between), key=lambda measurement: measurement.batch_size))
+                self._keep_measurements(backend, swept)
+                best = _best_of(swept)
         return ThroughputResult(best.batch_size, swept, self._key_of(backend))
 
     def _is_better(self, result: BackendProfilingResult, other: BackendProfilingResult) -> bool:
@@ -97,19 +108,44 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
             lambda swept: self._is_pointless(backend, swept),
             "larger batch sizes cannot win any more",
         )
-        results = profile(
-            self._callable(backend, graph_spec),
-            _batch_maker(graph_spec, data),
-            replace(profiling_cfg, batch_sizes=sizes, profiling_stop_strategy=stop),
-            device=backend.device,
-            copy_inputs=self._copy_inputs,
-            deadline=self._deadline_for(backend),
-            machine=self._context.machine,
-        )
-        self._noticed[self._key_of(backend)] = results.notes()
-        self._check_served(backend, data[0])
-        self._keep_measurements(backend, results.measurements())
-        return results.measurements()
+        key = self._key_of(backend)
+        known = {m.batch_size: m for m in self._already_measured(backend) if m.batch_size in sizes}
+        missing = [size for size in sizes if size not in known]
+        if missing:
+            results = profile(
+                self._callable(backend, graph_spec),
+                _batch_maker(graph_spec, data),
+                replace(profiling_cfg, batch_sizes=missing, profiling_stop_strategy=stop),
+                device=backend.device,
+                copy_inputs=self._copy_inputs,
+                deadline=self._deadline_for(backend),
+                machine=self._context.machine,
+            )
+            self._noticed[key] = (*self._noticed.get(key, ()), *results.notes())
+            self._check_served(backend, data[0])
+            known |= {measurement.batch_size: measurement for measurement in results.measurements()}
+        self._keep_measurements(backend, [known[size] for size in sorted(known)])
+        return self._measurements[key]
+
+    def _already_measured(self, backend: Backend) -> Sequence[BatchMeasurement]:
+        """Return what this run knows of a backend: the search for the largest batch size ran on the original."""
+        if backend is not self._baseline_backend or self._find_max_batch_size_backend_class is not None:
+            return ()
+        return () if self.batch_size_search is None else self.batch_size_search.measurements()
+
+    def _search_config(self, batch_size: int) -> ProfilingConfig:
+        given = self._profiling_config
+        return super()._search_config(batch_size) if given is None else replace(given, batch_sizes=[batch_size])
+
+    def _is_worth_refining(self, best: BatchMeasurement, backend: Backend, profiling_cfg: ProfilingConfig) -> bool:
+        """Say whether batch sizes between powers of two are looked at: where the run is free to, and it may win."""
+        is_free = self._context.batch_sizes is None and self._profiling_config is None and profiling_cfg.batching
+        if not is_free or self._context.is_over():
+            return False
+        others = [
+            _best_of(found) for key, found in self._measurements.items() if key != self._key_of(backend) and found
+        ]
+        return all(other.throughput <= _OUT_OF_REACH * best.throughput for other in others)
 
     def _record(self, job: GraphJob, outcome: CandidateOutcome, *, finished: bool = True) -> None:
         noticed = [note for note in self._noticed.get(outcome.key, ()) if note not in outcome.notes]
@@ -312,6 +348,10 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
     def to_json_dict(self) -> dict[str, Any]:
         """Returns config dict for the strategy."""
         return {**super().to_json_dict(), "playoff": plain_settings(asdict(self._playoff_config()))}
+
+
+def _best_of(swept: Iterable[BatchMeasurement]) -> BatchMeasurement:
+    return max(swept, key=lambda measurement: measurement.throughput)
 
 
 def _are_swept(candidates: Iterable[_TuneCandidate]) -> bool:

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 from aitune.torch.task.profiling.config import ProfilingConfig
 
+_LEAST_STEP = 0.2
+"""Share of the best batch size; throughput hardly changes within less."""
+
 
 def plan_profiling(
     given: ProfilingConfig | None, named: Sequence[int] | None, batching: bool, max_batch_size: int
@@ -40,3 +43,16 @@ def powers_of_two(first: int, last: int) -> list[int]:
     while sizes[-1] * 2 <= last:
         sizes.append(sizes[-1] * 2)
     return sizes if sizes[-1] == last else [*sizes, last]
+
+
+def between_neighbours(best: int, measured: Sequence[int]) -> list[int]:
+    """Return the batch sizes half way from the best one to the measured ones beside it, where that is a step.
+
+    Args:
+        best: The best batch size.
+        measured: All that were measured, the best among them.
+    """
+    below = max((size for size in measured if size < best), default=best)
+    above = min((size for size in measured if size > best), default=best)
+    middles = {(below + best) // 2, (best + above) // 2}
+    return sorted(size for size in middles if size not in measured and abs(size - best) >= _LEAST_STEP * best)

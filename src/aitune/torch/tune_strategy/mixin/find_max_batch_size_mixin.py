@@ -17,7 +17,6 @@ from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.find_max_batch_size import find_max_batch_size
 from aitune.torch.task.profiling.config import ProfilingConfig
-from aitune.torch.task.profiling.measuring_stop import NumStepsMeasuringStopStrategy
 from aitune.torch.task.profiling.results import (
     ProfilingResultEvent,
     ProfilingResults,
@@ -32,7 +31,10 @@ from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
 
 LARGEST_BATCH_SIZE = 1024
 _FOLDER = "find-max-batch-size"
-_FEW_CALLS = NumStepsMeasuringStopStrategy(num_steps=5, warmup_samples=2)
+_LEAST_CALLS = 3
+_TIME_SHARE = 0.25
+"""Share of what is left of a time budget that the search may take."""
+
 _RESOLUTION = 16
 """How close the last batch size that fits into memory and the first that does not are brought together."""
 
@@ -136,23 +138,40 @@ class FindMaxBatchSizeMixin(TuneStrategy):
         finally:
             folders.remove_others()
 
+    def _search_end(self) -> float | None:
+        left = self._context.seconds_left()
+        # Not before now: one batch size is measured in any case, and nothing is at a moment that has passed.
+        return None if left is None else self._context.machine.now() + max(_TIME_SHARE * left, 0.1)
+
+    def _search_config(self, batch_size: int) -> ProfilingConfig:
+        """Return how a batch size of the search is measured: as well as all others, so that it need not be again."""
+        return ProfilingConfig([batch_size])
+
     def _search(self, job: GraphJob, folder: Path) -> ProfilingResults:
         backend_class = self._find_max_batch_size_backend_class or registry.load("TorchEager")
         backend = backend_class().build(job.module, job.graph_spec, job.data, job.device, folder)
         backend.activate()
         events: list[ProfilingResultEvent] = []
+        end = self._search_end()
 
         def run(batch_size: int) -> None:
             results = profile(
                 backend.infer,
                 lambda size: job.graph_spec.make_batch(*job.data[0], size),
-                ProfilingConfig([batch_size], measurement_stop_strategy=_FEW_CALLS),
+                self._search_config(batch_size),
                 device=job.device,
                 copy_inputs=True,
-                deadline=self._context.deadline,
+                deadline=end,
                 machine=self._context.machine,
             )
             events.extend(results.events)
+
+        def has_time(batch_size: int) -> bool:
+            last = events[-1].measurement()
+            if end is None or last is None:
+                return True
+            seconds = _LEAST_CALLS * last.median_ms / 1000.0 * batch_size / last.batch_size
+            return self._context.machine.now() + seconds <= end
 
         smallest = job.graph_spec.get_min_batch_size()
         try:
@@ -161,6 +180,7 @@ class FindMaxBatchSizeMixin(TuneStrategy):
                 smallest,
                 max(LARGEST_BATCH_SIZE, smallest),
                 is_saturated=lambda _: is_throughput_saturated([get_throughput(event) for event in events]),
+                has_time=has_time,
                 resolution=_RESOLUTION,
             )
         finally:
