@@ -63,9 +63,10 @@ class Run:
     def describe(self) -> str:
         """Return one line for people."""
         stalled = "unknown" if self.stalled_share is None else f"{self.stalled_share:.0%}"
+        verdict = "within" if self.is_within else "ABOVE"
         return (
-            f"budget {self.budget_ms:.1f} ms -> {self.winner} at batch size {self.batch_size}, {self.measured_ms:.1f} ms "
-            f"(up to {self.upper_ms:.1f}); again {self.again_ms:.1f} ms, {'within' if self.is_within else 'ABOVE'} "
+            f"budget {self.budget_ms:.1f} ms -> {self.winner} at batch size {self.batch_size}, "
+            f"{self.measured_ms:.1f} ms (up to {self.upper_ms:.1f}); again {self.again_ms:.1f} ms, {verdict} "
             f"(tuned in {self.seconds:.0f} s; stalled meanwhile: {stalled})"
         )
 

@@ -6,6 +6,8 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 REQUIRED = inspect.Parameter.empty
 POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 NAMED_REST = inspect.Parameter.VAR_KEYWORD
@@ -42,3 +44,18 @@ def check_method(cls: type, method: Method) -> None:
     if method.kind != "property":
         found = parameters_of(getattr(cls, method.name), is_bound=is_class_method)
         assert found == method.parameters, method.name
+
+
+def assert_walk_fails_without(cls: type, method: Method) -> None:
+    """Fail when :func:`check_method` passes a class that lacks the method, or has another of that name."""
+
+    def other(self: Any, another: Any = None) -> None:
+        """Not what the page says."""
+
+    entries = {name: entry for base in reversed(cls.__mro__) for name, entry in vars(base).items()}
+    del entries[method.name]
+    for changed in (entries, {**entries, method.name: other}):
+        # Not derived from the class, which would give the method back.
+        without = type(cls.__name__, (), {name: each for name, each in changed.items() if not name.startswith("__")})
+        with pytest.raises((AssertionError, AttributeError)):
+            check_method(without, method)

@@ -240,6 +240,10 @@ HOOKS = [
     "_log_baseline_selected",
     "_fmt",
     "_post_tune",
+    "_default_backends",
+    "_default_aot_backends",
+    "_resolve_default_backends",
+    "_describe_parts",
 ]
 
 
@@ -254,7 +258,11 @@ def recording(hooks):
 
         return method
 
-    class Recording(ByTable):
+    class WithDefaults(ByTable):
+        def _default_aot_backends(self, distributed=False):
+            return fakes("a", "b")
+
+    class Recording(WithDefaults):
         pass
 
     for name in hooks:
@@ -289,8 +297,9 @@ def test_hooks_are_called_in_order(tmp_path):
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_subclass_that_overrides_one_hook_is_called_and_works(tmp_path, hook):
     strategy_class, calls = recording([hook])
-    strategy = with_context(strategy_class({ORIGINAL: 10, "Fake(a)": 5, "Fake(b)": 6}, fakes("a", "b")))
+    strategy = with_context(strategy_class({ORIGINAL: 10, "Fake(a)": 5, "Fake(b)": 6}))
     assert run(strategy, tmp_path).describe() == ORIGINAL
+    assert strategy.describe()
     assert hook in calls
 
 

@@ -3,7 +3,16 @@
 import inspect
 
 import pytest
-from api_table import NAMED_REST, POSITIONAL, REQUIRED, Method, check_method, parameters_of, positional
+from api_table import (
+    NAMED_REST,
+    POSITIONAL,
+    REQUIRED,
+    Method,
+    assert_walk_fails_without,
+    check_method,
+    parameters_of,
+    positional,
+)
 
 from aitune.torch.tune_strategy.mixin.find_max_batch_size_mixin import FindMaxBatchSizeMixin
 from aitune.torch.tune_strategy.multi_backend_strategy import MultiBackendStrategy
@@ -40,6 +49,11 @@ def test_the_constructor():
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_a_method(method):
     check_method(MultiBackendStrategy, method)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_the_walk_fails_when_a_method_is_missing_or_takes_other_parameters(method):
+    assert_walk_fails_without(MultiBackendStrategy, method)
 
 
 def test_the_attribute_with_its_default():

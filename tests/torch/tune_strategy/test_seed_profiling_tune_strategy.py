@@ -2,9 +2,19 @@
 
 import dataclasses
 import inspect
+import typing
 
 import pytest
-from api_table import NAMED_REST, POSITIONAL, REQUIRED, Method, check_method, parameters_of, positional
+from api_table import (
+    NAMED_REST,
+    POSITIONAL,
+    REQUIRED,
+    Method,
+    assert_walk_fails_without,
+    check_method,
+    parameters_of,
+    positional,
+)
 
 import aitune.torch.tune_strategy.profiling_tune_strategy as page
 from aitune.torch.tune_strategy.latency_budget_strategy import LatencyBudgetStrategy
@@ -111,10 +121,31 @@ def test_a_method(method):
     check_method(ProfilingTuneStrategy, method)
 
 
+@pytest.mark.parametrize("method", STRATEGY_METHODS, ids=lambda method: method.name)
+def test_the_walk_fails_when_a_method_is_missing_or_takes_other_parameters(method):
+    assert_walk_fails_without(ProfilingTuneStrategy, method)
+
+
 @pytest.mark.parametrize("name", sorted(STRATEGY_ATTRIBUTES))
 def test_an_attribute_with_its_default(name):
     assert getattr(ProfilingTuneStrategy, name) == STRATEGY_ATTRIBUTES[name]
     assert type(getattr(ProfilingTuneStrategy, name)) is type(STRATEGY_ATTRIBUTES[name])
+
+
+def test_the_paths_that_the_page_gives_for_its_types():
+    from aitune.torch.backend import Backend
+    from aitune.torch.module.graph_spec import GraphSpec
+    from aitune.torch.module.recording_module import Sample
+    from aitune.torch.task.profiling import ProfilingConfig
+
+    hints = typing.get_type_hints(ProfilingTuneStrategy._measure)
+    assert hints["backend"] is Backend
+    assert hints["graph_spec"] is GraphSpec
+    assert hints["data"] == list[Sample]
+    assert hints["profiling_cfg"] is ProfilingConfig
+    assert hints["return"] is BackendProfilingResult
+    for name in ("BackendPerfResult", "BackendProfilingResult", "ProfilingTuneStrategy"):
+        assert getattr(page, name).__module__.startswith("aitune.torch.tune_strategy.profiling_")
 
 
 def test_the_two_default_workflows_are_there_to_be_called():
