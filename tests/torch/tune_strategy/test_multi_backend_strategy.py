@@ -231,6 +231,12 @@ import aitune.torch as ait
 s = ait.MaxThroughputStrategy()
 s.describe(), s.to_json_dict(), s.clone(), ait.MinLatencyStrategy(), ait.LatencyBudgetStrategy(5.0)
 ait.FirstWinsStrategy(), ait.OneBackendStrategy(s._backends[0])
+lossy = ait.AccuracyBudget(max_relative_error=0.1)
+for workflow in ("aot", "jit"):
+    each = ait.MaxThroughputStrategy(workflow=workflow, accuracy_budget=lossy)
+    for device in ("cpu", "meta"):
+        each._configure_for_module(torch.nn.Conv2d(1, 1, 1, device=device))
+        each.describe(), each.to_json_dict(), [backend.key() for backend in each._backends]
 unwanted = ("onnx", "onnxruntime", "onnxscript", "openvino", "tensorrt", "torchao", "transformers", "scipy", "rich",
             "typer", "torch._dynamo", "torch._inductor", "torch.onnx")
 print(sorted(name for name in unwanted if name in sys.modules))
