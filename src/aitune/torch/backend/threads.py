@@ -14,3 +14,14 @@ def thread_budget(num_threads: int | None) -> int:
         num_threads: What the backend's configuration says.
     """
     return num_threads or config.num_threads or torch.get_num_threads()
+
+
+def thread_counts(most: int) -> tuple[int, ...]:
+    """Return the numbers of threads that are worth trying: all of them, half, and one.
+
+    A small model is often fastest with one thread, and a runtime's own threads may get in each other's way.
+
+    Args:
+        most: The budget, at least 1.
+    """
+    return tuple(sorted({most, max(most // 2, 1), 1}, reverse=True))

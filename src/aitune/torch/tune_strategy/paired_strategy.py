@@ -24,8 +24,9 @@ from aitune.torch.tune_strategy.profiling_result import BASELINE_KEY, BackendPro
 from aitune.torch.tune_strategy.profiling_tune_strategy import ProfilingTuneStrategy
 from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win
 from aitune.torch.tune_strategy.selection import rank, replace_comparisons, verdict_between
-from aitune.torch.tune_strategy.strategy_settings import plain_settings
+from aitune.torch.tune_strategy.strategy_settings import check_flag, plain_settings
 from aitune.torch.tune_strategy.sweep_result import CutShort, SweepResult, ThroughputResult, is_hopeless
+from aitune.torch.tune_strategy.thread_sweep import with_thread_counts
 
 ORIGINAL_NAME = "the original module"
 _GRACE_SECONDS = 2.0
@@ -43,11 +44,30 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
     a tie the baseline stays, and between candidates the one that comes first in the list. The metric is the highest
     throughput over the batch sizes; subclasses measure something else. A subclass that overrides :meth:`_is_better`
     decides alone; one whose :meth:`_measure` returns a result that is no :class:`SweepResult` is not compared in pairs.
+
+    Args:
+        args: Arguments of :class:`ProfilingTuneStrategy`.
+        sweep_threads: Whether candidates that have threads of their own are also tried with half of the thread budget
+            and with one thread.
+        kwargs: Arguments of :class:`ProfilingTuneStrategy`.
+
+    Raises:
+        AITuneUserInputError: An argument is not usable.
     """
 
     _metric_label = "throughput"
     _metric_unit = "samples/s"
     _value_fmt = ".2f"
+
+    def __init__(self, *args: Any, sweep_threads: bool = False, **kwargs: Any) -> None:
+        self._sweep_threads = check_flag("sweep_threads", sweep_threads)
+        super().__init__(*args, **kwargs)
+
+    @property
+    def _backends(self) -> list[Backend]:
+        """Return explicit candidates or the defaults for the current module, with each number of threads to try."""
+        listed = super()._backends
+        return with_thread_counts(listed) if self._sweep_threads else listed
 
     def _reset(self) -> None:
         super()._reset()
@@ -347,7 +367,11 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
 
     def to_json_dict(self) -> dict[str, Any]:
         """Returns config dict for the strategy."""
-        return {**super().to_json_dict(), "playoff": plain_settings(asdict(self._playoff_config()))}
+        return {
+            **super().to_json_dict(),
+            "playoff": plain_settings(asdict(self._playoff_config())),
+            "sweep_threads": self._sweep_threads,
+        }
 
 
 def _best_of(swept: Iterable[BatchMeasurement]) -> BatchMeasurement:
