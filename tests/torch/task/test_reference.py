@@ -8,6 +8,7 @@ from torch import nn
 from aitune.exceptions import AITuneUserInputError
 from aitune.testing.graphs import call, record_graph
 from aitune.torch.dynamic_shapes import BatchDim, DynamicDim
+from aitune.torch.task.correctness import check
 from aitune.torch.task.reference import make_references
 from aitune.torch.task.structure import tensors_with_locators
 
@@ -144,6 +145,29 @@ def test_without_a_usable_float64_run_eager_is_the_reference(make, said):
     assert expectation.exact is None
     assert expectation.noise is None
     assert module.linear.weight.dtype is torch.float32
+
+
+class SineOfLargeValues(OnlyFloat32):
+    def forward(self, x):
+        return (self.linear(x) * 1e4).sin()
+
+
+class CancelsLargeValues(OnlyFloat32):
+    def forward(self, x):
+        return (self.linear(x) + 2e3) - 2e3
+
+
+@pytest.mark.parametrize("make", [SineOfLargeValues, CancelsLargeValues])
+def test_noise_above_the_usual_is_believed_where_rounding_explains_it(make):
+    module = seeded(make)
+    references = references_of(module, batches(2, 4))
+    (expectation,) = references.calls[0].expectations
+    assert expectation.tolerance.max_noise < expectation.noise < 2e-3
+    assert expectation.exact is not None
+    assert any("own rounding makes a difference" in note for note in references.notes)
+    exact = seeded(make).double()
+    assert check(lambda x: exact(x.double()).float(), references).passed
+    assert check(lambda x: module(x) * (1 + 11 * expectation.noise), references).rejection.check == "value"
 
 
 def test_a_large_module_gets_no_float64_copy():

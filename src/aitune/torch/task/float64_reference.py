@@ -14,6 +14,10 @@ from aitune.torch.task.float64_run import Float64Copy, Float64Unavailable
 from aitune.torch.task.structure import tensors_with_locators
 from aitune.torch.task.tolerance import Tolerance, coarser, tolerance_for
 
+# Above its usual limit the noise of a module is believed up to this multiple of it, and only where a run that rounds
+# every result has an error of the same size: some computations (a sine of large values) are that sensitive.
+_MOST_EXPLAINED = 10.0
+
 # More integers than this share hang on rounding: then the runs are not the same computation.
 _MAX_TIED_SHARE = 0.5
 
@@ -51,7 +55,7 @@ def refine_expectations(
         The expectations of each call, and why the float64 run could not be used, if it could not.
     """
     precision = coarsest_dtype(module, calls[0].call)
-    runs, tied_runs, note = _float64_runs(module, calls, precision, seed, max_parameters)
+    copied, runs, tied_runs, note = _float64_runs(module, calls, precision, seed, max_parameters)
     refined: list[list[Expectation]] = [[] for _ in calls]
     for position in range(len(calls[0].outputs)):
         outputs = [call.outputs[position] for call in calls]
@@ -62,7 +66,8 @@ def refine_expectations(
             tied = [[run[number][position] for run in tied_runs] for number in range(len(calls))]
             column, problem = _refine_integers(outputs, known, exact, tied)
         else:
-            column, problem = _refine_floats(outputs, known, exact, _limits(precision))
+            rounding = _Rounding(copied, calls, precision, position)
+            column, problem = _refine_floats(outputs, known, exact, _limits(precision), rounding)
         note = note or problem
         for row, expectation in zip(refined, column, strict=True):
             row.append(expectation)
@@ -93,8 +98,9 @@ def _limits(dtype: torch.dtype) -> Tolerance:
 
 def _float64_runs(
     module: torch.nn.Module, calls: Sequence[EagerCall], precision: torch.dtype, seed: int, max_parameters: int
-) -> tuple[list[list[torch.Tensor]], list[list[list[torch.Tensor]]], str | None]:
+) -> tuple[Float64Copy | None, list[list[torch.Tensor]], list[list[list[torch.Tensor]]], str | None]:
     """Run all calls in float64, and again with perturbed values where there are integers to judge."""
+    copied: Float64Copy | None = None
     runs: list[list[torch.Tensor]] = []
     tied_runs: list[list[list[torch.Tensor]]] = []
     try:
@@ -107,8 +113,33 @@ def _float64_runs(
         if any(tolerance_for(tensor.dtype) is None for tensor in calls[0].outputs):
             tied_runs.extend(copied.perturbed_runs([call.call for call in calls], precision, seed))
     except Float64Unavailable as unavailable:
-        return runs, tied_runs, f"no float64 run, so the original's own output is the reference: {unavailable}"
-    return runs, tied_runs, None
+        return copied, runs, tied_runs, f"no float64 run, so the original's own output is the reference: {unavailable}"
+    return copied, runs, tied_runs, None
+
+
+@dataclass(frozen=True)
+class _Rounding:
+    """Tells whether rounding alone explains how far one output of the original is from the float64 run."""
+
+    copied: Float64Copy | None
+    calls: Sequence[EagerCall]
+    dtype: torch.dtype
+    position: int
+
+    def explains(self, number: int, right: torch.Tensor, expectation: Expectation, noise: float) -> bool:
+        """Compare the error of the original in one call with that of a float64 run that rounds every result."""
+        if self.copied is None:
+            return False
+        call = self.calls[number]
+        try:
+            rounded = self.copied.rounded_run(call.call, self.dtype)[self.position]
+        except (Float64Unavailable, IndexError):
+            return False
+        output = call.outputs[self.position]
+        if rounded.shape != right.shape:
+            return False
+        error = measure(right, rounded, expectation, mask_from=output).relative_l2
+        return noise <= _MOST_EXPLAINED * error
 
 
 def _usable(output: torch.Tensor, exact: torch.Tensor) -> torch.Tensor | None:
@@ -124,6 +155,7 @@ def _refine_floats(
     known: Sequence[Expectation],
     exact: Sequence[torch.Tensor | None],
     coarsest: Tolerance,
+    rounding: _Rounding,
 ) -> tuple[list[Expectation], str | None]:
     own = _limits(outputs[0].dtype)
     widest = coarser(own, coarsest)
@@ -131,17 +163,26 @@ def _refine_floats(
     sized = [replace(expectation, scale=scale) for expectation in known]
     if any(expectation.is_random for expectation in known):
         return [replace(expectation, tolerance=widest) for expectation in sized], None
-    errors = [
-        measure(right, output, expectation, mask_from=output).relative_l2
-        for right, output, expectation in zip(exact, outputs, sized, strict=True)
+    errors = {
+        number: measure(right, output, expectation, mask_from=output).relative_l2
+        for number, (right, output, expectation) in enumerate(zip(exact, outputs, sized, strict=True))
         if right is not None
-    ]
+    }
     if not errors:
         return [replace(expectation, tolerance=widest) for expectation in sized], None
-    noise = max(errors)
+    worst = max(errors, key=lambda number: errors[number])
+    noise = errors[worst]
     # A float32 output of a bfloat16 computation carries the noise of the latter.
     tolerance = own if noise <= own.max_noise else widest
-    if noise > tolerance.max_noise:
+    note = None
+    if tolerance.max_noise < noise <= _MOST_EXPLAINED * tolerance.max_noise and rounding.explains(
+        worst, _given(exact[worst]), sized[worst], noise
+    ):
+        note = (
+            f"the original's own rounding makes a difference of {noise:.2g} (relative L2) to the float64 run; right "
+            f"candidates may differ by {tolerance.allowed(noise):.2g}"
+        )
+    elif noise > tolerance.max_noise:
         problem = (
             f"the float64 run differs from the original by {noise:.2g} (relative L2), more than rounding explains "
             f"({tolerance.max_noise:.2g}), so the original's own output is the reference"
@@ -150,7 +191,12 @@ def _refine_floats(
     return [
         replace(expectation, tolerance=tolerance, noise=noise, exact=right)
         for expectation, right in zip(sized, exact, strict=True)
-    ], None
+    ], note
+
+
+def _given(tensor: torch.Tensor | None) -> torch.Tensor:
+    assert tensor is not None
+    return tensor
 
 
 def _usual_size(outputs: Sequence[torch.Tensor], known: Sequence[Expectation]) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.sample import Sample
@@ -64,6 +65,22 @@ class Float64Copy:
         """
         return self._run(Sample(*to_float64(call)))
 
+    def rounded_run(self, call: Sample, dtype: torch.dtype) -> list[torch.Tensor]:
+        """Run one call with the result of every operation rounded to a dtype, and return the tensors of the output.
+
+        It takes the branches of the float64 run and rounds as the module does: where the module is this far from the
+        float64 run as well, rounding alone explains it.
+
+        Args:
+            call: A call of the original module.
+            dtype: Precision of the original module.
+
+        Raises:
+            Float64Unavailable: The module does not run in float64.
+        """
+        with _RoundResults(dtype):
+            return self._run(Sample(*to_float64(call)))
+
     def perturbed_runs(
         self, calls: Sequence[Sample], dtype: torch.dtype, seed: int
     ) -> Iterator[list[list[torch.Tensor]]]:
@@ -98,6 +115,25 @@ class Float64Copy:
         except Exception as error:
             raise Float64Unavailable(f"the module does not run in float64: {type(error).__name__}: {error}") from error
         return [tensor for _, tensor in tensors_with_locators(output)]
+
+
+class _RoundResults(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Rounds the float64 results of all operations to a coarser dtype; views stay views."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._dtype = dtype
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if any(returned.alias_info is not None for returned in func._schema.returns):
+            return result
+        return pytree.tree_map_only(torch.Tensor, self._rounded, result)
+
+    def _rounded(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._dtype).to(torch.float64) if tensor.dtype is torch.float64 else tensor
 
 
 class _Perturbation:
