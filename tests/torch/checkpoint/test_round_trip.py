@@ -17,21 +17,25 @@ import pytest
 import torch
 from tuned_parts import (
     RUN,
+    StoredEncoder,
     answers,
     dataclass_net,
-    encoder_on,
+    encoder_calls,
     load_in_fresh_process,
     pair_net,
+    read_answers,
     row_calls,
     rows,
     set_tuned,
     structure_of,
     tensors_of,
     two_graphs,
+    write_job,
 )  # fmt: skip
 
 import aitune.torch as ait
 from aitune.artifact.reading import Artifact
+from aitune.exceptions import ArtifactError
 from aitune.testing.tiny_models import tiny_encoder, tiny_encoder_call
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.onnx_runtime_backend import ONNXRuntimeBackend
@@ -41,6 +45,7 @@ from aitune.torch.backend.torch_inductor_aot_backend import TorchInductorAotBack
 from aitune.torch.backend.torch_inductor_jit_backend import TorchInductorJitBackend
 from aitune.torch.backend.torchao_backend import TorchAOBackend, TorchAOBackendConfig
 from aitune.torch.module.sample import Sample
+from aitune.torch.module.wrapper_module import Module
 
 CALLS = [tiny_encoder_call(2, 5, seed=1), tiny_encoder_call(3, 7, seed=2)]
 
@@ -53,6 +58,18 @@ BACKENDS: list[Any] = [
     pytest.param(TorchInductorAotBackend, id="aot", marks=pytest.mark.slow),
     pytest.param(TorchInductorJitBackend, id="jit", marks=pytest.mark.slow),
 ]
+
+
+@pytest.fixture
+def encoder_on(stored_encoder: Callable[[Backend], StoredEncoder], tmp_path: Path) -> Callable[[Backend], Module]:
+    """Gives the tiny encoder tuned on a backend, with its files in the folder ``builds``."""
+
+    def tune(backend: Backend) -> Module:
+        if backend.recovery == "artifact":
+            return stored_encoder(backend).tuned(tmp_path / "builds")
+        return set_tuned(tiny_encoder(), [(backend, encoder_calls())], tmp_path / "builds", "encoder")
+
+    return tune
 
 
 def same(got: list[list[torch.Tensor]], wanted: list[Any]) -> bool:
@@ -71,15 +88,14 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("make", BACKENDS)
 def test_every_backend_answers_bit_for_bit_in_a_fresh_process(
-    make: Callable[[], Backend], tmp_path: Path, elsewhere: Path
+    make: Callable[[], Backend], encoder_on: Callable[[Backend], Module], tmp_path: Path, elsewhere: Path
 ) -> None:
-    builds = tmp_path / "builds"
     backend = make()
-    tuned = encoder_on(backend, builds)
+    tuned = encoder_on(backend)
     wanted = answers(tuned, CALLS)
     ait.save(tuned, tmp_path / "encoder.ait")
     shutil.move(tmp_path / "encoder.ait", elsewhere / "moved.ait")
-    shutil.rmtree(builds)
+    shutil.rmtree(tmp_path / "builds")
     shutil.rmtree(ait.config.resolve_cache_dir(), ignore_errors=True)
     elsewhere.chmod(0o500)
     fresh = load_in_fresh_process(
@@ -99,9 +115,14 @@ def test_every_backend_answers_bit_for_bit_in_a_fresh_process(
     assert not list((tmp_path / "fresh" / "cache").rglob("files"))
 
 
-@pytest.mark.parametrize("make", [ONNXRuntimeBackend, OpenVINOBackend])
-def test_a_file_that_needs_no_module_is_loaded_without_one(make: Callable[[], Backend], tmp_path: Path) -> None:
-    tuned = encoder_on(make(), tmp_path / "builds")
+@pytest.mark.parametrize(
+    "make",
+    [ONNXRuntimeBackend, OpenVINOBackend, pytest.param(TorchInductorAotBackend, marks=pytest.mark.slow)],
+)
+def test_a_file_that_needs_no_module_is_loaded_without_one(
+    make: Callable[[], Backend], encoder_on: Callable[[Backend], Module], tmp_path: Path
+) -> None:
+    tuned = encoder_on(make())
     wanted = answers(tuned, CALLS)
     ait.save(tuned, tmp_path / "encoder.ait")
     fresh = load_in_fresh_process(tmp_path / "encoder.ait", CALLS, tuned.graph_specs[0], tmp_path / "fresh")
@@ -171,22 +192,29 @@ def test_a_model_output_of_transformers_comes_back_as_one(tmp_path: Path) -> Non
     assert "BaseModelOutput" in fresh.structures[0]
 
 
-def test_two_processes_load_at_once(tmp_path: Path) -> None:
-    tuned = encoder_on(ONNXRuntimeBackend(), tmp_path / "builds")
+def test_a_build_that_gives_precision_away_asks_for_the_weights_that_it_was_judged_with(
+    encoder_on: Callable[[Backend], Module], tmp_path: Path
+) -> None:
+    ait.save(encoder_on(TorchAOBackend(TorchAOBackendConfig("int8_weight_only"))), tmp_path / "encoder.ait")
+    other = tiny_encoder()
+    with torch.no_grad():
+        other.linear.weight.mul_(2)
+    with pytest.raises(ArtifactError, match=r"the first is 'linear\.weight'"):
+        ait.load(other, tmp_path / "encoder.ait")
+
+
+def test_two_processes_load_at_once(onnx_encoder: StoredEncoder, tmp_path: Path) -> None:
+    tuned = onnx_encoder.tuned(tmp_path / "builds")
     wanted = answers(tuned, CALLS)
     ait.save(tuned, tmp_path / "encoder.ait")
     folders = [tmp_path / "one", tmp_path / "two"]
-    load_in_fresh_process(tmp_path / "encoder.ait", CALLS, tuned.graph_specs[0], folders[0])
-    shutil.copytree(folders[0], folders[1])
+    for folder in folders:
+        write_job(tmp_path / "encoder.ait", CALLS, tuned.graph_specs[0], folder)
     cache = {"AITUNE_CACHE_DIR": str(tmp_path / "shared"), "PATH": "", "OMP_NUM_THREADS": "1"}
     children = [subprocess.Popen([sys.executable, str(RUN), str(folder)], env=cache) for folder in folders]
     assert [child.wait(120) for child in children] == [0, 0]
-    from safetensors.torch import load_file
-
     for folder in folders:
-        outputs = load_file(folder / "outputs")
-        found = [[outputs[name] for name in sorted(outputs) if name.startswith(f"{c}.")] for c in range(2)]
-        assert same(found, wanted)
+        assert same(read_answers(folder, len(CALLS)).tensors, wanted)
 
 
 def parts_of(content: bytes) -> Iterator[bytes]:
@@ -214,17 +242,17 @@ def test_the_search_for_pickles_finds_one() -> None:
 
 
 @pytest.mark.parametrize("make", BACKENDS)
-def test_no_member_is_a_pickle(make: Callable[[], Backend], tmp_path: Path) -> None:
-    tuned = encoder_on(make(), tmp_path / "builds")
-    ait.save(tuned, tmp_path / "encoder.ait", include_original_weights=True)
+def test_no_member_is_a_pickle(
+    make: Callable[[], Backend], encoder_on: Callable[[Backend], Module], tmp_path: Path
+) -> None:
+    ait.save(encoder_on(make()), tmp_path / "encoder.ait", include_original_weights=True)
     parts = list(parts_of((tmp_path / "encoder.ait").read_bytes()))
     assert len(parts) > 3
     assert not [part[:20] for part in parts if is_pickle(part)]
 
 
-def test_the_manifest_is_plain_json_and_names_native_code(tmp_path: Path) -> None:
-    tuned = encoder_on(ONNXRuntimeBackend(), tmp_path / "builds")
-    ait.save(tuned, tmp_path / "encoder.ait")
+def test_the_manifest_is_plain_json_and_names_native_code(onnx_encoder: StoredEncoder, tmp_path: Path) -> None:
+    ait.save(onnx_encoder.tuned(tmp_path / "builds"), tmp_path / "encoder.ait")
     with zipfile.ZipFile(tmp_path / "encoder.ait") as file:
         assert file.testzip() is None
         manifest = json.loads(file.read("manifest.json"))
@@ -232,8 +260,8 @@ def test_the_manifest_is_plain_json_and_names_native_code(tmp_path: Path) -> Non
     assert "root" not in json.dumps(manifest["modules"][0]["graphs"])
 
 
-def test_saving_what_was_loaded_gives_the_same_members(tmp_path: Path) -> None:
-    ait.save(encoder_on(ONNXRuntimeBackend(), tmp_path / "builds"), tmp_path / "one.ait")
+def test_saving_what_was_loaded_gives_the_same_members(onnx_encoder: StoredEncoder, tmp_path: Path) -> None:
+    ait.save(onnx_encoder.tuned(tmp_path / "builds"), tmp_path / "one.ait")
     ait.save(ait.load(tiny_encoder(), tmp_path / "one.ait"), tmp_path / "two.ait")
     with Artifact(tmp_path / "one.ait") as one, Artifact(tmp_path / "two.ait") as two:
         assert one.manifest.modules == two.manifest.modules

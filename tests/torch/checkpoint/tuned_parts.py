@@ -146,8 +146,11 @@ class StoredEncoder:
     @classmethod
     def build(cls, backend: Backend, folder: Path) -> StoredEncoder:
         spec, data = record_graph(tiny_encoder(), encoder_calls())
-        folder.mkdir(parents=True, exist_ok=True)
-        return cls(backend.build(tiny_encoder(), spec, data, torch.device("cpu"), folder).to_dict(), spec)
+        (folder / "built").mkdir(parents=True)
+        state = backend.build(tiny_encoder(), spec, data, torch.device("cpu"), folder / "built").to_dict()
+        # Nothing is left where it was built: what refers to that place is found out.
+        (folder / "built").rename(folder / "kept")
+        return cls({**state, "artifact": ArtifactPath(folder / "kept", state["artifact"].relative_path)}, spec)
 
     def restore(self, folder: Path) -> Backend:
         artifact = self.state["artifact"]
@@ -187,6 +190,13 @@ def load_in_fresh_process(
     path: Path, calls: Sequence[Sample], spec: GraphSpec, folder: Path, **job: Any
 ) -> FreshAnswers:
     """Load a file in a new process, run calls there, and return the answers; see ``loading_run.py`` for the job."""
+    write_job(path, calls, spec, folder, **job)
+    child = run_child(folder)
+    assert child.returncode == 0, child.stdout + child.stderr
+    return read_answers(folder, len(calls))
+
+
+def write_job(path: Path, calls: Sequence[Sample], spec: GraphSpec, folder: Path, **job: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     inputs = {
         f"{c}.{t}": tensor.contiguous().clone()
@@ -195,12 +205,13 @@ def load_in_fresh_process(
     }
     save_file(inputs, folder / "inputs")
     (folder / "job.json").write_text(json.dumps({"path": str(path), "calls": len(calls), **job}))
-    child = run_child(folder)
-    assert child.returncode == 0, child.stdout + child.stderr
+
+
+def read_answers(folder: Path, calls: int) -> FreshAnswers:
     found = json.loads((folder / "answer.json").read_text())
     outputs = load_file(folder / "outputs")
     return FreshAnswers(
-        [[outputs[name] for name in sorted(outputs) if name.startswith(f"{c}.")] for c in range(len(calls))],
+        [[outputs[name] for name in sorted(outputs) if name.startswith(f"{c}.")] for c in range(calls)],
         found["structures"], found["served"], found["fallbacks"],
     )  # fmt: skip
 
