@@ -36,8 +36,8 @@ format: setup ## Format the code and make the fixes that are safe
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: setup ## Measure what importing the package costs
-	$(BIN)/python benchmarks/import_time.py
+bench: setup ## Run every benchmark for hours; BENCH=--quick shows that they work
+	$(BIN)/python benchmarks/run_all.py $(BENCH)
 
 clean: ## Remove .venv and every cache that the tools leave here
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov build dist
