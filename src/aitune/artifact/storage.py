@@ -127,8 +127,8 @@ class FsspecStorage:
         """
         system, place = self._locate(path)
         unfinished = f"{place}.{secrets.token_hex(6)}{_UNFINISHED}"
-        with tempfile.TemporaryDirectory(prefix="aitune-") as folder:
-            local = Path(folder, "artifact")
+        with scratch_folder() as folder:
+            local = folder / "artifact"
             try:
                 with local.open("wb") as stream:
                     write(stream)
@@ -152,13 +152,31 @@ class FsspecStorage:
             ArtifactError: It cannot be read.
         """
         system, place = self._locate(path)
-        with tempfile.TemporaryDirectory(prefix="aitune-") as folder:
-            local = Path(folder, "artifact")
+        with scratch_folder() as folder:
+            local = folder / "artifact"
             try:
                 system.get_file(place, str(local))
             except OSError as error:
                 raise ArtifactError(f"{path} cannot be read: {error or type(error).__name__}") from error
             yield local
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Give an empty folder for temporary files, which is removed at the end.
+
+    Raises:
+        ArtifactError: There is no place for one.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="aitune-")
+    except OSError as error:
+        raise ArtifactError(
+            f"no folder for temporary files can be made ({error.strerror}: {error.filename}); set TMPDIR to a folder "
+            f"that this user may write to"
+        ) from error
+    with folder as name:
+        yield Path(name)
 
 
 def storage_for(path: str | os.PathLike[str]) -> Storage:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from aitune.artifact.reading import Artifact
 from aitune.artifact.signing import KeySource, public_bytes_of
-from aitune.artifact.storage import LocalTorchStorage, Storage, storage_for
+from aitune.artifact.storage import LocalTorchStorage, Storage, scratch_folder, storage_for
 from aitune.artifact.writing import ArtifactWriter
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.checkpoint.packing import PackingOptions, pack
@@ -58,10 +56,10 @@ def save(
         public_bytes_of(sign)
     text = _path_text(path)
     writer = ArtifactWriter()
-    with tempfile.TemporaryDirectory(prefix="aitune-") as scratch:
+    place = _storage(storage, text)
+    with scratch_folder() as scratch:
         options = PackingOptions(keep_alternatives, include_original_weights)
-        manifest = pack(module, writer, Path(scratch), options)
-        place = storage if storage is not None else storage_for(text)
+        manifest = pack(module, writer, scratch, options)
         place.store(text, lambda stream: writer.write(stream, manifest, sign))
 
 
@@ -107,9 +105,13 @@ def load(  # noqa: PLR0913 - the published signature, and our additions by keywo
     """
     if verify not in ("full", "lazy"):
         raise AITuneUserInputError(f"verify must be 'full' or 'lazy', got {verify!r}")
+    for name, value in (("allow_native_code", allow_native_code), ("strict", strict)):
+        # A text such as "false" would count as true.
+        if not isinstance(value, bool):
+            raise AITuneUserInputError(f"{name} must be True or False, got {value!r}")
     options = UnpackingOptions(verify, allow_native_code, strict, _devices(device_map))
     text = _path_text(path)
-    place = storage if storage is not None else storage_for(text)
+    place = _storage(storage, text)
     with (
         quiet_external_logging(disable_external_logging),
         place.fetch(text) as local,
@@ -120,6 +122,17 @@ def load(  # noqa: PLR0913 - the published signature, and our additions by keywo
     if module is None:
         return next(iter(loaded.values())) if len(loaded) == 1 else loaded
     return next(iter(loaded.values())) if is_whole and len(loaded) == 1 else module
+
+
+def _storage(given: Any, text: str) -> Storage:
+    if given is None:
+        return storage_for(text)
+    if not all(callable(getattr(given, name, None)) for name in ("store", "fetch")):
+        raise AITuneUserInputError(
+            f"storage must have the methods store and fetch, as LocalTorchStorage has, got {given!r}"
+        )
+    storage: Storage = given
+    return storage
 
 
 def _path_text(path: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -137,6 +138,42 @@ def test_a_graph_that_the_original_won(tmp_path: Path) -> None:
     assert loaded.stats().served == {"graph0": 1, "graph1": 1}
     with pytest.raises(AITuneEnvironmentError, match=r"graph1: TorchEager: it needs the original module"):
         ait.load(None, tmp_path / "two.ait")
+
+
+def test_weights_are_put_into_inference_tensors_and_back(
+    tuned: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, wanted = tmp_path / "x.ait", outputs(tuned)
+    ait.save(tuned, path, include_original_weights=True)
+    with torch.inference_mode():
+        module = tiny_encoder()
+        module.linear.weight.mul_(2)
+    doubled = module.linear.weight.clone()
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Module, "from_dict", fail)
+        with pytest.raises(KeyboardInterrupt):
+            ait.load(module, path)
+    assert torch.equal(module.linear.weight, doubled)
+    assert same(ait.load(module, path), wanted)
+    assert torch.equal(module.linear.weight * 2, doubled)
+
+
+def test_no_place_for_temporary_files(tuned: Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(ArtifactError, match=r"temporary files can be made.*missing.*TMPDIR"):
+        ait.save(tuned, tmp_path / "x.ait")
+    assert not (tmp_path / "x.ait").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"strict": "no"}, {"allow_native_code": "false"}, {"storage": 3}])
+def test_arguments_that_would_be_taken_for_something_else(tuned: Module, tmp_path: Path, wrong: Any) -> None:
+    ait.save(tuned, tmp_path / "x.ait")
+    with pytest.raises(AITuneUserInputError, match=f"{next(iter(wrong))} must"):
+        ait.load(None, tmp_path / "x.ait", **wrong)
 
 
 def test_a_module_without_values_is_refused(tuned: Module, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def save_weights(module: torch.nn.Module, folder: Path) -> Path:
     Raises:
         ArtifactError: A parameter has no plain values.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     first_names: dict[int, str] = {}
@@ -96,7 +97,7 @@ def save_weights(module: torch.nn.Module, folder: Path) -> Path:
     path = folder / WEIGHTS_FILE
     try:
         save_file(tensors, str(path))
-    except (ValueError, RuntimeError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
         raise ArtifactError(f"the original weights cannot be stored: {error}") from error
     return path
 
@@ -116,9 +117,8 @@ def put_back(values: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
     Args:
         values: What it returned.
     """
-    with torch.no_grad():
-        for tensor, before in values:
-            tensor.copy_(before)
+    for tensor, before in values:
+        _write(tensor, before)
 
 
 def load_weights(module: torch.nn.Module, path: Path) -> None:
@@ -139,16 +139,21 @@ def load_weights(module: torch.nn.Module, path: Path) -> None:
     except (SafetensorError, OSError) as error:
         raise ArtifactError(f"the stored weights cannot be read: {error}") from error
     written: set[int] = set()
-    with torch.no_grad():
-        for name, tensor in _named_tensors(module):
-            if name in stored:
-                if stored[name].shape != tensor.shape or stored[name].dtype != tensor.dtype:
-                    raise ArtifactError(f"the stored weight {name!r} has another shape or dtype than the manifest says")
-                tensor.copy_(stored[name])
-                written.add(id(tensor))
+    for name, tensor in _named_tensors(module):
+        if name in stored:
+            if stored[name].shape != tensor.shape or stored[name].dtype != tensor.dtype:
+                raise ArtifactError(f"the stored weight {name!r} has another shape or dtype than the manifest says")
+            _write(tensor, stored[name])
+            written.add(id(tensor))
     missing = next((name for name, tensor in _named_tensors(module) if id(tensor) not in written), None)
     if missing is not None:
         raise ArtifactError(f"the stored weights lack {missing!r}")
+
+
+def _write(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    # Inference tensors may be written to in that mode alone; in it, the writes to others would not be counted.
+    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+        tensor.copy_(values)
 
 
 def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
