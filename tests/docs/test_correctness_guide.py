@@ -16,7 +16,7 @@ CHECKS = re.findall(r"^\| `([a-z ]+)` \|", GUIDE, re.MULTILINE)
 
 def test_the_tables_are_there():
     assert len(LIMITS) == 4
-    assert len(CHECKS) == 6
+    assert len(CHECKS) == 7
 
 
 @pytest.mark.parametrize(("dtypes", "factor", "floor", "peak"), LIMITS)
