@@ -1,3 +1,4 @@
+import importlib.util
 import pickle
 import subprocess
 import sys
@@ -143,48 +144,50 @@ import pickle, sys
 from pathlib import Path
 from aitune.torch.tune_strategy.candidate import CandidateTask, evaluate_candidate
 from aitune.torch.task.reference import make_references
-plain = pickle.loads(Path(sys.argv[1]).read_bytes())
-references = make_references(plain["module"], plain["graph_spec"], plain["data"])
-task = CandidateTask(references=references, **plain)
-outcome = evaluate_candidate(task).outcome
-Path(sys.argv[2]).write_bytes(pickle.dumps(outcome))
+def evaluated(plain):
+    references = make_references(plain["module"], plain["graph_spec"], plain["data"])
+    return evaluate_candidate(CandidateTask(references=references, **plain)).outcome
+tasks = pickle.loads(Path(sys.argv[1]).read_bytes())
+Path(sys.argv[2]).write_bytes(pickle.dumps([evaluated(plain) for plain in tasks]))
 """
 
 
-def evaluated_elsewhere(task, folder):
-    """Evaluate a task in a fresh process: plain data goes there, an outcome comes back."""
-    names = ("backend", "module", "graph_spec", "data", "device", "build_dir")
-    there, back = folder / "task.pickle", folder / "outcome.pickle"
-    there.write_bytes(pickle.dumps({name: getattr(task, name) for name in names}))
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """Tasks by name, each with its outcome from a fresh process: plain data goes there, outcomes come back."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    calls = [tiny_encoder_call(2, 5), tiny_encoder_call(4, 7)]
+    names = ["TorchEager", *(["ONNXRuntime"] if importlib.util.find_spec("onnxruntime") else [])]
+    tasks = {name: make_task(registry.load(name)(), folder / name, tiny_encoder(), calls) for name in names}
+    tasks["wrong"] = make_task(FakeBackend("wrong", alter=add_offset), folder / "wrong")
+    parts = ("backend", "module", "graph_spec", "data", "device", "build_dir")
+    there, back = folder / "tasks.pickle", folder / "outcomes.pickle"
+    there.write_bytes(pickle.dumps([{part: getattr(task, part) for part in parts} for task in tasks.values()]))
     command = [sys.executable, "-c", CHILD, str(there), str(back)]
     child = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert child.returncode == 0, child.stderr
-    return pickle.loads(back.read_bytes())
+    outcomes = pickle.loads(back.read_bytes())
+    return {name: (task, outcome) for (name, task), outcome in zip(tasks.items(), outcomes, strict=True)}
 
 
 @pytest.mark.parametrize("name", ["TorchEager", "ONNXRuntime"])
-def test_a_candidate_is_evaluated_in_a_fresh_process_and_revived_here(tmp_path, name):
-    if name == "ONNXRuntime":
-        pytest.importorskip("onnxruntime")
-    module = tiny_encoder()
-    task = make_task(
-        registry.load(name)(), tmp_path / "build", module, [tiny_encoder_call(2, 5), tiny_encoder_call(4, 7)]
-    )
-    outcome = evaluated_elsewhere(task, tmp_path)
+def test_a_candidate_is_evaluated_in_a_fresh_process_and_revived_here(elsewhere, name):
+    if name not in elsewhere:
+        pytest.skip("onnxruntime is not installed")
+    task, outcome = elsewhere[name]
     assert (outcome.status, outcome.stage, outcome.key) == ("ok", "check", task.backend.key())
     assert outcome.agreement.passed
     assert outcome.agreement.calls
     artifacts = [value for value in outcome.state.values() if isinstance(value, ArtifactPath)]
     assert len(artifacts) == (1 if outcome.recovery == "artifact" else 0)
-    assert all((tmp_path / "build") in artifact.path.parents for artifact in artifacts)
-    revived = registry.restore(module if outcome.recovery == "module" else None, outcome.state)
+    assert all(task.build_dir in artifact.path.parents for artifact in artifacts)
+    revived = registry.restore(task.module if outcome.recovery == "module" else None, outcome.state)
     revived.activate()
     assert check(revived.infer, task.references, equal_symbols=revived.equal_symbols).passed
     revived.deactivate()
 
 
-def test_a_wrong_candidate_is_rejected_in_a_fresh_process_as_well(tmp_path):
-    task = make_task(FakeBackend("wrong", alter=add_offset), tmp_path / "build")
-    outcome = evaluated_elsewhere(task, tmp_path)
+def test_a_wrong_candidate_is_rejected_in_a_fresh_process_as_well(elsewhere):
+    task, outcome = elsewhere["wrong"]
     assert outcome.status == "rejected"
     assert outcome.reason == evaluate_candidate(task).outcome.reason

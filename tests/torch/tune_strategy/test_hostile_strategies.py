@@ -201,8 +201,9 @@ def test_a_backends_property_that_is_no_list(tmp_path):
         run(strategy, tmp_path)
 
 
-@pytest.mark.parametrize("value", [None, 1, "yes", 0.5, Scored(1, 1)])
-@pytest.mark.parametrize("mode", ["enabled", "diagnostic"])
+@pytest.mark.parametrize(
+    ("value", "mode"), [(None, "enabled"), (1, "enabled"), ("yes", "diagnostic"), (Scored(1, 1), "diagnostic")]
+)
 def test_an_is_better_that_is_no_truth_value_puts_the_candidate_out(tmp_path, value, mode):
     def is_better(self, result, other):
         return value if result.score == 30 else result.score > other.score
@@ -393,7 +394,7 @@ PAGE_HOOKS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [None, "text", math.nan], ids=repr)
+@pytest.mark.parametrize("value", [None, "text"])
 @pytest.mark.parametrize("hook", PAGE_HOOKS)
 def test_whatever_a_hook_returns_the_run_ends_with_a_backend_or_with_an_error_of_aitune(tmp_path, caplog, hook, value):
     caplog.set_level(logging.CRITICAL)
