@@ -23,6 +23,7 @@ from aitune.torch.backend.torch_inductor_aot_backend import TorchInductorAotBack
 from aitune.torch.backend.torch_inductor_jit_backend import TorchInductorJitBackend
 from aitune.torch.module.containers import register_containers
 from aitune.torch.module.graph_spec import GraphSpec
+from aitune.torch.module.recording_module import recorded_batch_size
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.wrapper_module import Module
 from aitune.torch.task.reference import make_references
@@ -170,3 +171,30 @@ def test_an_iterator_is_not_used_up_by_capture() -> None:
     with torch.no_grad():
         torch.testing.assert_close(wrapped(iter(parts)), wrapped(parts))
     assert wrapped.recorded_graphs()[0].spec.input_spec == record(kind.make(), call(parts)).graph_specs[0].input_spec
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("backend_class", [ONNXRuntimeBackend, OpenVINOBackend])
+def test_a_language_model_generates_the_same_tokens_with_prefill_and_decode_tuned(backend_class: type[Backend]) -> None:
+    transformers = pytest.importorskip("transformers")
+    backend = backend_class()
+    if missing := registry.unavailable_reason(backend.name, torch.device("cpu")):
+        pytest.skip(missing)
+    settings = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=32
+    )
+    model = transformers.LlamaForCausalLM(settings).eval()
+
+    def generate(rows: int, length: int) -> torch.Tensor:
+        ids = torch.arange(1, 1 + rows * length).reshape(rows, length)
+        return model.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)  # type: ignore[no-any-return]
+
+    expected = generate(2, 5)
+    wrapped = Module(model)
+    wrapped.enable_recording()
+    for rows, length in ((1, 4), (2, 4), (1, 7), (2, 7)):
+        with recorded_batch_size(rows):
+            generate(rows, length)
+    assert tune(wrapped, backend) is None
+    assert torch.equal(generate(2, 5), expected)
+    assert wrapped.stats().served == {"graph0": 1, "graph1": 3}
