@@ -385,6 +385,23 @@ def test_a_baseline_of_the_authors_own_is_not_measured_again(tmp_path):
     assert run(strategy, tmp_path).describe() == "Fake(theirs)"
 
 
+@pytest.mark.parametrize("result", [5.0, Scored(1, math.nan), _TuneCandidate])
+def test_a_baseline_of_the_authors_own_that_cannot_be_compared_is_an_error(tmp_path, result):
+    def pre_tune(self, *args):
+        self._baseline_backend, self._baseline_result = built(self, FakeBackend("theirs")), result
+
+    with pytest.raises(AITuneError, match=r"Mine\._pre_tune"):
+        run(mine(_pre_tune=pre_tune), tmp_path)
+
+
+@pytest.mark.parametrize("hook", ["_run_backends", "_resolve_winner"])
+@pytest.mark.parametrize("result", [None, 5.0, Scored(1, math.nan), Scored(1, 0)])
+def test_a_candidate_whose_result_cannot_be_compared_is_an_error(tmp_path, hook, result):
+    strategy = mine(**{hook: lambda self, *args: _TuneCandidate(built(self, FakeBackend("own")), result)})
+    with pytest.raises(ProfilingError, match=rf"Mine\.{hook}"):
+        run(strategy, tmp_path)
+
+
 # -- whatever else ---------------------------------------------------------------------------------------------------
 
 PAGE_HOOKS = [

@@ -136,7 +136,9 @@ def expect_candidate(value: Any, hook: str) -> _TuneCandidate:
 
     Raises:
         AITuneUserInputError: It is no candidate, or one without a backend.
+        ProfilingError: Its result cannot be compared; see :func:`require_usable`.
     """
     candidate = expect_kind(value, _TuneCandidate, hook, "a _TuneCandidate")
     expect_kind(candidate.backend, Backend, f"{hook}, as the backend of its candidate,", "a backend")
+    require_usable(candidate.result, "the metric of its candidate", hook)
     return candidate

@@ -149,6 +149,9 @@ class ProfilingTuneStrategy(MetricStrategy):
             super()._complete_preparation(job)
         if self._validation_mode is not PerformanceValidationMode.DISABLED and self._baseline_backend is None:
             self._profile_baseline(job)
+        baseline = self._baseline_candidate()
+        if baseline is not None and BASELINE_KEY not in self._outcomes:
+            expect_candidate(baseline, f"as the baseline {hook_name(self, '_pre_tune')}")
 
     def _profile_baseline(self, job: GraphJob) -> None:
         backend = registry.load("TorchEager")()
