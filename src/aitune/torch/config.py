@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 import platformdirs
 
-from aitune.exceptions import AITuneUserInputError
+from aitune.exceptions import AITuneEnvironmentError, AITuneUserInputError
 
 
 def aitune_cache_dir() -> Path:
@@ -40,10 +41,10 @@ class Config:
         minimum_gain: Share by which a candidate must beat the original to replace it (0.01 is 1%).
         num_threads: Threads that a call may use on a CPU, for every backend alike; ``None`` keeps torch's number.
         seed: Seed of the random orders and of the inputs that are made up for checks.
-        device_after_tuning: Where the original module goes after tuning; ``None`` leaves it where it is,
-            so that calls outside the tuned range can run on it.
+        device_after_tuning: Without effect so far: the original module stays where it is, so that calls outside the
+            tuned range can run on it.
         enable_transformers_integration: Whether classes of transformers are recognised when it is loaded.
-        enable_diffusers_integration: Whether classes of diffusers are recognised when it is loaded.
+        enable_diffusers_integration: Without effect so far: no class of diffusers needs to be recognised.
     """
 
     cache_dir: Path | None = None
@@ -62,7 +63,32 @@ class Config:
 
     def resolve_cache_dir(self) -> Path:
         """Return the folder for builds and samples that holds now."""
-        return Path(self.cache_dir) if self.cache_dir is not None else aitune_cache_dir()
+        if self.cache_dir is None:
+            return aitune_cache_dir()
+        if not isinstance(self.cache_dir, str | os.PathLike):
+            raise AITuneUserInputError(f"config.cache_dir must be a path or None, got {self.cache_dir!r}")
+        return Path(self.cache_dir)
+
+    def new_folder(self, parent: str, prefix: str) -> Path:
+        """Make a folder that is nobody else's in the cache folder.
+
+        Args:
+            parent: Folder of the cache that it is made in.
+            prefix: What its name begins with.
+
+        Raises:
+            AITuneEnvironmentError: The cache folder cannot be made or written to; the message names the setting.
+        """
+        root = self.resolve_cache_dir()
+        try:
+            (root / parent).mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix=prefix, dir=root / parent))
+        except (OSError, ValueError) as error:
+            said = "config.cache_dir" if self.cache_dir is not None else "AITUNE_CACHE_DIR, or the user's cache folder,"
+            raise AITuneEnvironmentError(
+                f"the cache folder {str(root)!r} cannot be used: {error}; {said} names it: set AITUNE_CACHE_DIR or "
+                f"config.cache_dir to a folder that can be made and written to, on a disk with room"
+            ) from error
 
     @contextmanager
     def override(self, **settings: Any) -> Iterator[Config]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,7 +12,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.collation import is_numpy, tensor_from_numpy
-from aitune.torch.numbered_samples import FullIterable, FullMap, NumberedCollate, guarded
+from aitune.torch.numbered_samples import (
+    BYTES_FOR_EACH_SAMPLE,
+    FullIterable,
+    FullMap,
+    NumberedCollate,
+    guarded,
+    require_memory,
+)
+from aitune.utils.validation import integer_at_least, positive_integer
 
 DEFAULT_BATCH_SIZES = (1, 2)
 """Two sizes are the fewest that show which axes count the samples of a batch."""
@@ -62,7 +69,7 @@ class DataLoaderFactory:
             raise AITuneUserInputError(f"collate_fn must be a function of a list of samples, got {collate_fn!r}")
         self.dataset = dataset
         self.collate_fn = collate_fn
-        self.num_workers = _integer(num_workers, "num_workers", smallest=0)
+        self.num_workers = integer_at_least(num_workers, "num_workers", 0)
         self._source = _sample_source(dataset)
 
     def create_dataloader(self, batch_size: int) -> DataLoader[Any]:
@@ -76,9 +83,11 @@ class DataLoaderFactory:
             a tuple.
 
         Raises:
-            AITuneUserInputError: The batch size is no positive integer.
+            AITuneUserInputError: The batch size is no positive integer, or no such batch fits into memory.
         """
-        size = _integer(batch_size, "batch size", smallest=1)
+        size = positive_integer(batch_size, "batch size")
+        # The indices and samples of a batch are listed before the first sample is read.
+        require_memory(size, BYTES_FOR_EACH_SAMPLE)
         source: Dataset[Any]
         if isinstance(self._source, IterableDataset):
             source = FullIterable(self._source, size)
@@ -121,7 +130,7 @@ def iterate_batches(
     """
     limit = max_num_batches_per_batch_size
     if limit is not None:
-        limit = _integer(limit, "max_num_batches_per_batch_size", smallest=1)
+        limit = positive_integer(limit, "max_num_batches_per_batch_size")
     sizes = None if batch_sizes is None else check_batch_sizes(batch_sizes)
     if isinstance(dataset, DataLoader):
         return _loader_batches(dataset, sizes, limit)
@@ -146,20 +155,10 @@ def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
         raise AITuneUserInputError(
             f"batch_sizes must be a list of positive integers such as [1, 8], got {batch_sizes!r}"
         )
-    sizes = {_integer(size, "batch size", smallest=1) for size in batch_sizes}
+    sizes = {positive_integer(size, "batch size") for size in batch_sizes}
     if not sizes:
         raise AITuneUserInputError("batch_sizes is empty; give at least one, such as [1, 8], or leave it out")
     return tuple(sorted(sizes))
-
-
-def _integer(value: Any, what: str, smallest: int) -> int:
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or number < smallest:
-        raise AITuneUserInputError(f"{what} must be an integer of at least {smallest}, got {value!r}")
-    return number
 
 
 # -- sources of batches --------------------------------------------------------------------------------------------

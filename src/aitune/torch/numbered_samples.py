@@ -8,10 +8,41 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+import torch
+from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, IterableDataset
 
 from aitune.exceptions import AITuneError, AITuneUserInputError
-from aitune.torch.collation import collate_samples
+from aitune.torch.collation import collate_samples, is_numpy
+from aitune.utils.available_memory import available_memory
+
+BYTES_FOR_EACH_SAMPLE = 128
+"""What a sample of a batch takes beside its values: its index, and the object that numbers it."""
+
+
+def require_memory(batch_size: int, sample_bytes: int) -> None:
+    """Make sure that a batch fits into what memory is left, before any of it is taken.
+
+    Args:
+        batch_size: Samples in the batch.
+        sample_bytes: Bytes of each.
+
+    Raises:
+        AITuneUserInputError: It does not fit.
+    """
+    available = available_memory()
+    needed = batch_size * sample_bytes
+    if available is not None and needed > available:
+        raise AITuneUserInputError(
+            f"batch size {batch_size} needs {needed / 2**30:.3g} GiB for its inputs alone, {available / 2**30:.3g} GiB "
+            f"are available; give smaller batch_sizes"
+        )
+
+
+def _bytes_of(sample: Any) -> int:
+    leaves = pytree.tree_leaves(sample)
+    arrays = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) or is_numpy(leaf)]
+    return sum(int(array.nbytes) for array in arrays) + BYTES_FOR_EACH_SAMPLE
 
 
 @dataclass(frozen=True)
@@ -37,6 +68,8 @@ class FullMap(Dataset[Numbered]):
 
     def __init__(self, source: Any, batch_size: int) -> None:
         self._source = source
+        self._batch_size = batch_size
+        self._is_checked = False
         self._num_samples = len(source)
         self._length = math.ceil(self._num_samples / batch_size) * batch_size
 
@@ -46,13 +79,17 @@ class FullMap(Dataset[Numbered]):
     def __getitem__(self, position: int) -> Numbered:
         index = position % self._num_samples
         try:
-            return Numbered(index, self._source[index])
+            sample = self._source[index]
         except AITuneError:
             raise
         except Exception as error:
             raise AITuneUserInputError(
                 f"the dataset raised {type(error).__name__} at index {index}: {error}"
             ) from error
+        if not self._is_checked:
+            require_memory(self._batch_size, _bytes_of(sample))
+            self._is_checked = True
+        return Numbered(index, sample)
 
 
 class FullIterable(IterableDataset[Numbered]):
@@ -71,6 +108,8 @@ class FullIterable(IterableDataset[Numbered]):
         first: list[Numbered] = []
         total = 0
         for index, sample in zip(count(), guarded(self._source, "the dataset"), strict=False):
+            if not index:
+                require_memory(self._batch_size, _bytes_of(sample))
             numbered = Numbered(index, sample)
             total = index + 1
             if len(first) < self._batch_size:

@@ -16,6 +16,7 @@ from aitune.exceptions import AITuneUserInputError
 from aitune.torch.checkpoint.packing import PackingOptions, pack
 from aitune.torch.checkpoint.unpacking import UnpackingOptions, unpack
 from aitune.utils.external_logging import quiet_external_logging
+from aitune.utils.validation import boolean, integer_at_least
 
 __all__ = ["LocalTorchStorage", "load", "save"]
 
@@ -49,8 +50,9 @@ def save(
         ArtifactError: A module cannot be stored, or the file cannot be written.
         AITuneEnvironmentError: A package that the storage or the signature needs is not installed.
     """
-    if isinstance(keep_alternatives, bool) or not isinstance(keep_alternatives, int) or keep_alternatives < 0:
-        raise AITuneUserInputError(f"keep_alternatives must be 0 or a positive integer, got {keep_alternatives!r}")
+    keep_alternatives = integer_at_least(keep_alternatives, "keep_alternatives", 0)
+    boolean(include_original_weights, "include_original_weights")
+    _check_storage(storage)
     if sign is not None:
         # A key that cannot be used shows before anything is done.
         public_bytes_of(sign)
@@ -109,6 +111,13 @@ def load(  # noqa: PLR0913 - the published signature, and our additions by keywo
         # A text such as "false" would count as true.
         if not isinstance(value, bool):
             raise AITuneUserInputError(f"{name} must be True or False, got {value!r}")
+    for flag, what in (
+        (disable_external_logging, "disable_external_logging"),
+        (allow_native_code, "allow_native_code"),
+        (strict, "strict"),
+    ):
+        boolean(flag, what)
+    _check_storage(storage)
     options = UnpackingOptions(verify, allow_native_code, strict, _devices(device_map))
     text = _path_text(path)
     place = _storage(storage, text)
@@ -133,6 +142,14 @@ def _storage(given: Any, text: str) -> Storage:
         )
     storage: Storage = given
     return storage
+
+
+def _check_storage(storage: Any) -> None:
+    complete = all(callable(getattr(storage, method, None)) for method in ("store", "fetch"))
+    if storage is not None and (isinstance(storage, type) or not complete):
+        raise AITuneUserInputError(
+            f"storage must be an object with store and fetch, such as ait.LocalTorchStorage(), got {storage!r}"
+        )
 
 
 def _path_text(path: Any) -> str:

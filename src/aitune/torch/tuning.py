@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from aitune.events import Emitter, Event, GraphFinished, Listener, RunFinished, 
 from aitune.exceptions import AITuneError, AITuneUserInputError, TuningError
 from aitune.torch.backend.export import shared_exports
 from aitune.torch.config import config
-from aitune.torch.data import DEFAULT_BATCH_SIZES, Batch, iterate_batches
+from aitune.torch.data import DEFAULT_BATCH_SIZES, Batch, check_batch_sizes, iterate_batches
 from aitune.torch.module.eval_mode import eval_mode
 from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.recording_module import recorded_batch_size
@@ -30,6 +30,7 @@ from aitune.torch.report.tune_report import ModuleReport, TuneReport
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.outcome import GraphReport
+from aitune.torch.tune_arguments import check_device, check_listeners, check_strategy, check_values
 from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.cost_history import FILE_NAME, CostHistory
 from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStrategy
@@ -37,6 +38,7 @@ from aitune.torch.tune_strategy.profiling_tune_strategy import BASELINE_KEY
 from aitune.torch.tune_strategy.strategy_settings import accuracy_settings, check_accuracy_arguments
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
 from aitune.utils.external_logging import quiet_external_logging
+from aitune.utils.validation import boolean, positive_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -101,40 +103,44 @@ def tune(  # noqa: PLR0913, PLR0917 - the published signature, and our additions
     """
     run = _Run(
         func=func,
-        batch_sizes=_check_batch_sizes(batch_sizes),
-        device=_check_device(device),
-        dry_run=dry_run,
-        retune=retune,
-        ignore_failing_modules=ignore_failing_modules,
-        strategy=_check_strategy(strategy),
-        time_budget=_check_time_budget(time_budget),
+        batch_sizes=None if batch_sizes is None else check_batch_sizes(batch_sizes),
+        device=check_device(device),
+        dry_run=boolean(dry_run, "dry_run"),
+        retune=boolean(retune, "retune"),
+        ignore_failing_modules=boolean(ignore_failing_modules, "ignore_failing_modules"),
+        strategy=check_strategy(strategy),
+        time_budget=None if time_budget is None else positive_seconds(time_budget, "time_budget"),
         accuracy_budget=accuracy_budget,
         input_factory=input_factory,
     )
     check_accuracy_arguments(accuracy_budget, input_factory)
+    heard = check_listeners(listeners)
+    clear_cache = boolean(clear_cache, "clear_cache")
+    quiet = boolean(disable_external_logging, "disable_external_logging")
     if not callable(func):
         raise AITuneUserInputError(
             f"func must be callable, got {func!r}; give a wrapped module or a function that calls it"
         )
-    batches = iterate_batches(dataset, batch_sizes, max_num_batches_per_batch_size)
+    batches = iterate_batches(dataset, run.batch_sizes, max_num_batches_per_batch_size)
     with ExitStack() as stack:
-        stack.enter_context(quiet_external_logging(disable_external_logging))
+        stack.enter_context(module_registry().one_run_at_a_time())
+        stack.enter_context(quiet_external_logging(quiet))
         stack.enter_context(_thread_budget(config.num_threads))
         console = stack.enter_context(ConsoleListener())
-        run.emitter = Emitter([run.collected, console, LogListener(), *listeners])
+        run.emitter = Emitter([run.collected, console, LogListener(), *heard])
         return run.execute(batches, clear_cache)
 
 
 class _GraphCollector:
-    """Keeps the report of every graph by module."""
+    """Keeps the reports of the graphs of the module that is being tuned; two modules may have one name."""
 
     def __init__(self) -> None:
-        self.reports: dict[str, list[GraphReport]] = {}
+        self.reports: list[GraphReport] = []
         self.warnings: list[str] = []
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, GraphFinished):
-            self.reports.setdefault(event.module, []).append(event.report)
+            self.reports.append(event.report)
         elif isinstance(event, Warned) and event.graph is None:
             self.warnings.append(event.message)
 
@@ -178,7 +184,7 @@ class _Run:
                     stack.enter_context(self._eval_mode(module))
                 self._record(pending, batches)
                 reports += [self._tune_module(module) for module in pending]
-        return self._report(reports)
+        return self._report(_with_names_of_their_own(reports))
 
     # -- recording -------------------------------------------------------------------------------------------------
 
@@ -210,7 +216,7 @@ class _Run:
                 # A module that counts its calls must not count these.
                 stack.enter_context(preserved_state(module.original))
             for count, batch in enumerate(self._within_time(batches), start=1):
-                self._call(batch)
+                self._call(batch, pending)
                 self.emitter.emit(SampleRecorded(batch.batch_size, count))
 
     def _within_time(self, batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -232,13 +238,15 @@ class _Run:
                 f"gone to recording; give more time, or a smaller dataset"
             )
 
-    def _call(self, batch: Batch) -> None:
+    def _call(self, batch: Batch, pending: Sequence[Module]) -> None:
         try:
             with torch.no_grad(), recorded_batch_size(batch.batch_size):
                 self.func(*batch.args, **batch.kwargs)
         except AITuneError:
             raise
         except Exception as error:
+            for module in pending:
+                check_values(module.name, module.original)
             given = ", ".join([*(type(arg).__name__ for arg in batch.args), *(f"{key}=..." for key in batch.kwargs)])
             raise AITuneUserInputError(
                 f"func raised {type(error).__name__}: {error}; it was called as func({given}) on a batch of "
@@ -248,11 +256,23 @@ class _Run:
     # -- tuning ----------------------------------------------------------------------------------------------------
 
     def _tune_module(self, module: Module) -> ModuleReport:
+        self.collected.reports.clear()
         recording = module.module
-        if recording.num_calls == 0:
+        if module.state is not ModuleState.RECORDING:
+            error = TuningError(
+                f"{module.name} is {module.state.value} after the function ran, not recording: its state was changed "
+                f"meanwhile; leave wrapped modules as they are while ait.tune runs"
+            )
+            return self._failed(module, error)
+        if not recording.num_calls:
             module.cancel_recording()
-            self._warn(f"{module.name} was not called by the function, so it was not tuned", module)
-            return ModuleReport(module.name, "not called", reason="the function never called it")
+            advice = self._advice_for_uncalled()
+            self._warn(f"{module.name} was not called by the function, so it was not tuned{advice}", module)
+            return ModuleReport(module.name, "not called", reason=f"the function never called it{advice}")
+        try:
+            check_values(module.name, module.original)
+        except AITuneUserInputError as error:
+            return self._failed(module, error)
         for problem in module.recording_problems:
             self._warn(f"{module.name}: {problem}", module)
         self._warn_about_axes(module)
@@ -262,11 +282,22 @@ class _Run:
                 module.tune(self.device, strategy, self.dry_run)
         except Exception as error:
             return self._failed(module, error)
-        graphs = tuple(self.collected.reports.get(module.name, ()))
+        graphs = tuple(self.collected.reports)
         if self.dry_run:
             return ModuleReport(module.name, "original kept", graphs, "dry run: nothing was built")
         kept = all(report.winner == BASELINE_KEY for report in graphs)
         return ModuleReport(module.name, "original kept" if kept else "tuned", graphs)
+
+    def _advice_for_uncalled(self) -> str:
+        """Name the module that the function is or is a method of, where that one is not wrapped."""
+        func = self.func
+        owner = func if isinstance(func, torch.nn.Module) else getattr(func, "__self__", None)
+        if isinstance(owner, Module) or not isinstance(owner, torch.nn.Module):
+            return ""
+        if module_registry().wrapper_of(owner) is not None:
+            return ""
+        what = "func is" if owner is func else "func is a method of"
+        return f"; {what} a {type(owner).__name__} that is not wrapped: wrap it with ait.Module to tune it"
 
     def _failed(self, module: Module, error: Exception) -> ModuleReport:
         if not self.ignore_failing_modules:
@@ -277,7 +308,7 @@ class _Run:
         logger.debug("%s could not be tuned", module.name, exc_info=error)
         reason = str(error) if isinstance(error, AITuneError) else f"{type(error).__name__}: {error}"
         self._warn(f"{module.name} could not be tuned and is left as it was: {reason}", module)
-        return ModuleReport(module.name, "failed", tuple(self.collected.reports.get(module.name, ())), reason)
+        return ModuleReport(module.name, "failed", tuple(self.collected.reports), reason)
 
     @contextmanager
     def _context_for(self, module: Module, default: TuneStrategy) -> Iterator[None]:
@@ -341,6 +372,21 @@ def _own_strategies(module: Module) -> list[Tuner]:
     return [*([module.strategy] if module.strategy is not None else []), *listed]
 
 
+def _with_names_of_their_own(reports: Sequence[ModuleReport]) -> list[ModuleReport]:
+    """Tell modules of one name apart: the newest keeps it, as a name passes to the newer module."""
+    named: list[ModuleReport] = []
+    taken = {report.name for report in reports}
+    seen: set[str] = set()
+    for report in reversed(reports):
+        name = report.name
+        if name in seen:
+            name = next(n for n in (f"{report.name} (older {k})" for k in itertools.count(1)) if n not in taken)
+        taken.add(name)
+        seen.add(report.name)
+        named.append(replace(report, name=name))
+    return named[::-1]
+
+
 @contextmanager
 def _thread_budget(num_threads: int | None) -> Iterator[None]:
     before = torch.get_num_threads()
@@ -351,43 +397,3 @@ def _thread_budget(num_threads: int | None) -> Iterator[None]:
     finally:
         if num_threads is not None:
             torch.set_num_threads(before)
-
-
-def _check_batch_sizes(batch_sizes: Any) -> tuple[int, ...] | None:
-    if batch_sizes is None:
-        return None
-    try:
-        return tuple(sorted(set(batch_sizes)))
-    except TypeError as error:
-        raise AITuneUserInputError(f"batch_sizes must be a list of positive integers, got {batch_sizes!r}") from error
-
-
-def _check_device(device: Any) -> torch.device | None:
-    if device is None:
-        return None
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise AITuneUserInputError(
-            f"device {device!r} cannot be used here: {reason}; give 'cpu', 'cuda', or leave it out for the module's own"
-        ) from error
-    return found
-
-
-def _check_strategy(strategy: Any) -> TuneStrategy | None:
-    if strategy is not None and not isinstance(strategy, TuneStrategy):
-        what = f"{strategy.__name__}()" if isinstance(strategy, type) else "ait.MaxThroughputStrategy()"
-        raise AITuneUserInputError(
-            f"strategy must be a TuneStrategy, got {strategy!r}; give an instance such as {what}"
-        )
-    return strategy
-
-
-def _check_time_budget(seconds: Any) -> float | None:
-    if seconds is None:
-        return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0 or math.isnan(seconds):
-        raise AITuneUserInputError(f"time_budget must be a positive number of seconds, got {seconds!r}")
-    return float(seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 _NOISY = (
@@ -28,9 +28,15 @@ def quiet_external_logging(enabled: bool) -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _NOISY] if enabled else []
     levels = [logger.level for logger in loggers]
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
+        _set_levels(loggers, [logging.ERROR] * len(loggers))
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        _set_levels(loggers, levels)
+
+
+def _set_levels(loggers: Sequence[logging.Logger], levels: Sequence[int]) -> None:
+    # setLevel makes every logger of the process forget what it knows, a millisecond each time: once is enough.
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.level = level
+    for logger, level in zip(loggers[:1], levels, strict=False):
+        logger.setLevel(level)

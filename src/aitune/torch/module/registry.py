@@ -8,14 +8,19 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import torch
+
+from aitune.exceptions import AITuneUserInputError
 
 if TYPE_CHECKING:
     from aitune.torch.module.wrapper_module import Module
 
 logger = logging.getLogger(__name__)
+
+_run_of_this_context: ContextVar[object | None] = ContextVar("aitune_run_of_this_context", default=None)
 
 
 class ModuleRegistry:
@@ -23,6 +28,8 @@ class ModuleRegistry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._run_lock = threading.Lock()
+        self._run: object | None = None
         self._by_name: weakref.WeakValueDictionary[str, Module] = weakref.WeakValueDictionary()
         # Keyed by id: a wrapper holds its module, so an id is not used again while its entry lives.
         self._by_module: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
@@ -71,6 +78,31 @@ class ModuleRegistry:
         gc.collect()
         numbered = (f"{wanted}_{number}" for number in range(1, 1_000_000))
         return wanted if wanted not in self._by_name else next(name for name in numbered if name not in self._by_name)
+
+    @contextmanager
+    def one_run_at_a_time(self) -> Iterator[None]:
+        """Hold the modules for one run: a second thread waits, because what two runs measure at once would be untrue.
+
+        Raises:
+            AITuneUserInputError: This is called inside the run itself, which would wait for itself for ever.
+        """
+        run = _run_of_this_context.get()
+        if run is not None and run is self._run:
+            raise AITuneUserInputError(
+                "ait.tune was called inside the function that ait.tune is running; call it once, on the outermost "
+                "function: every wrapped module that is called below is tuned"
+            )
+        if not self._run_lock.acquire(blocking=False):
+            logger.info("another thread is tuning; this call of ait.tune waits until that one has ended")
+            self._run_lock.acquire()
+        self._run = object()
+        token = _run_of_this_context.set(self._run)
+        try:
+            yield
+        finally:
+            self._run = None
+            _run_of_this_context.reset(token)
+            self._run_lock.release()
 
 
 _current = ModuleRegistry()

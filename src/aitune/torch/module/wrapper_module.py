@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +29,7 @@ from aitune.torch.module.registry import module_registry
 from aitune.torch.module.servable import Servable, TunedGraph
 from aitune.torch.module.tensor_digests import TensorDigests
 from aitune.torch.module.tuned_module import TunedModule
+from aitune.utils.folder_names import folder_name
 
 __all__ = ["Module", "ModuleState", "Strategies", "Tuner"]
 
@@ -151,7 +150,7 @@ class Module(ModuleProxy):
     @property
     def cache_dir(self) -> Path:
         """Folder for this module's builds."""
-        return config.resolve_cache_dir() / re.sub(r"[^A-Za-z0-9._-]+", "_", self.name)
+        return config.resolve_cache_dir() / folder_name(self.name)
 
     @property
     def graph_specs(self) -> list[GraphSpec]:
@@ -201,9 +200,7 @@ class Module(ModuleProxy):
             self._state_before, self._tuned_before = self._state, self._tuned
         self._leave_tuned(force, "enable_recording")
         self._end_recording()
-        samples = config.resolve_cache_dir() / "samples"
-        samples.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="recording-", dir=samples))
+        folder = config.new_folder("samples", "recording-")
         self._recording = RecordingModule(
             self._interception.original_forward,
             self._signature,

@@ -10,6 +10,9 @@ from aitune.units import get_metric
 LONGEST_REASON = 400
 """Characters of a reason that are shown; the whole text stays in the report."""
 
+NOT_COMPARABLE = "values not comparable"
+"""Begins the note of an agreement whose values could not be compared, because the forward is random."""
+
 
 def shorten(text: str, limit: int = LONGEST_REASON) -> str:
     """Put a text on one line, and cut it where it is longer than ``limit`` characters."""
@@ -70,9 +73,12 @@ def verdict_and_reason(graph: GraphReport, outcome: CandidateOutcome) -> str:
     text = ": ".join(shorten(part) for part in parts if part)
     if outcome.key == graph.winner:
         text = f"CHOSEN; {text}"
+    # What stands in place of a figure is said where the figure would be missed.
+    compared = () if outcome.agreement is None else outcome.agreement.notes
+    unknown = [note for note in compared if note.startswith(NOT_COMPARABLE)]
     deviations = () if outcome.agreement is None else outcome.agreement.deviations
     different = [f"other than the original with exceptional values: {_deviations(deviations)}"] if deviations else []
-    return "; ".join([text, *(shorten(note) for note in (*outcome.notes, *different))])
+    return "; ".join([text, *(shorten(note) for note in (*outcome.notes, *unknown, *different))])
 
 
 def _deviations(deviations: Sequence[Rejection]) -> str:

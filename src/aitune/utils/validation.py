@@ -1,0 +1,64 @@
+"""Checks of plain arguments, with messages that name the argument, what was given and what is expected."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from aitune.exceptions import AITuneUserInputError
+
+
+def integer_at_least(value: Any, what: str, smallest: int) -> int:
+    """Return a value as an integer; integers of NumPy are taken, bools are not.
+
+    Args:
+        value: What was given.
+        what: Name of the argument.
+        smallest: Smallest integer that is allowed.
+
+    Raises:
+        AITuneUserInputError: It is no integer, or a smaller one.
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < smallest:
+        raise AITuneUserInputError(f"{what} must be an integer of at least {smallest}, got {value!r}")
+    return number
+
+
+def positive_integer(value: Any, what: str) -> int:
+    """Return a value as an integer of at least 1; see :func:`integer_at_least`."""
+    return integer_at_least(value, what, 1)
+
+
+def positive_seconds(value: Any, what: str) -> float:
+    """Return a value as a number of seconds above 0; infinity is taken, NaN and bools are not.
+
+    Args:
+        value: What was given.
+        what: Name of the argument.
+
+    Raises:
+        AITuneUserInputError: It is no number above 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
+        raise AITuneUserInputError(f"{what} must be a positive number of seconds, got {value!r}")
+    return float(value)
+
+
+def boolean(value: Any, what: str) -> bool:
+    """Return a value that is ``True`` or ``False``; a text such as ``"no"`` would count as true.
+
+    Args:
+        value: What was given.
+        what: Name of the argument.
+
+    Raises:
+        AITuneUserInputError: It is neither.
+    """
+    if not isinstance(value, bool):
+        raise AITuneUserInputError(f"{what} must be True or False, got {value!r}")
+    return value
