@@ -58,7 +58,7 @@ def save(
         public_bytes_of(sign)
     text = _path_text(path)
     writer = ArtifactWriter()
-    place = _storage(storage, text)
+    place = storage if storage is not None else storage_for(text)
     with scratch_folder() as scratch:
         options = PackingOptions(keep_alternatives, include_original_weights)
         manifest = pack(module, writer, scratch, options)
@@ -107,10 +107,6 @@ def load(  # noqa: PLR0913 - the published signature, and our additions by keywo
     """
     if verify not in ("full", "lazy"):
         raise AITuneUserInputError(f"verify must be 'full' or 'lazy', got {verify!r}")
-    for name, value in (("allow_native_code", allow_native_code), ("strict", strict)):
-        # A text such as "false" would count as true.
-        if not isinstance(value, bool):
-            raise AITuneUserInputError(f"{name} must be True or False, got {value!r}")
     for flag, what in (
         (disable_external_logging, "disable_external_logging"),
         (allow_native_code, "allow_native_code"),
@@ -120,7 +116,7 @@ def load(  # noqa: PLR0913 - the published signature, and our additions by keywo
     _check_storage(storage)
     options = UnpackingOptions(verify, allow_native_code, strict, _devices(device_map))
     text = _path_text(path)
-    place = _storage(storage, text)
+    place = storage if storage is not None else storage_for(text)
     with (
         quiet_external_logging(disable_external_logging),
         place.fetch(text) as local,
@@ -131,17 +127,6 @@ def load(  # noqa: PLR0913 - the published signature, and our additions by keywo
     if module is None:
         return next(iter(loaded.values())) if len(loaded) == 1 else loaded
     return next(iter(loaded.values())) if is_whole and len(loaded) == 1 else module
-
-
-def _storage(given: Any, text: str) -> Storage:
-    if given is None:
-        return storage_for(text)
-    if not all(callable(getattr(given, name, None)) for name in ("store", "fetch")):
-        raise AITuneUserInputError(
-            f"storage must have the methods store and fetch, as LocalTorchStorage has, got {given!r}"
-        )
-    storage: Storage = given
-    return storage
 
 
 def _check_storage(storage: Any) -> None:
