@@ -90,8 +90,14 @@ def test_a_package_that_is_not_there_is_not_this_modules_to_report(monkeypatch):
 def test_a_trial_costs_what_it_cost_others_and_before_that_what_the_original_says():
     original = seen("TorchEager", 0.0, measure=10.0, is_baseline=True)
     assert costs().trial_seconds([], 0.0) == pytest.approx(3.0)
-    assert costs().trial_seconds([original], 5.0) == pytest.approx(17.0)
+    assert costs().trial_seconds([original], 5.0) == pytest.approx(15.5)
     assert costs().trial_seconds([original, seen("Cheap", 1.0, 1.0, 2.0)], 5.0) == pytest.approx(3.0)
+
+
+def test_all_that_is_cheap_keeps_the_order_of_the_list():
+    backends = [Named("Dear"), Named("Cheap"), Named("Mine"), Named("Cheap", "other")]
+    assert sorted(backends, key=costs().rank) == [backends[1], backends[3], backends[0], backends[2]]
+    assert costs().rank(backends[1]) == 8.0
 
 
 def test_the_reason_says_what_it_would_have_cost():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from aitune.torch.task.outcome import PairedComparison
 from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win
-from aitune.torch.tune_strategy.selection import rank, replace_comparisons, verdict_between
+from aitune.torch.tune_strategy.selection import in_order, rank, replace_comparisons, verdict_between
 
 NAMES = {"baseline": "the original module", "a": "ONNXRuntime", "b": "OpenVINO", "c": "Inductor"}
 
@@ -187,3 +187,19 @@ def test_no_reason_holds_a_key_or_a_second_sentence():
     ):
         assert "7b5ad058fd695d66" not in reason
         assert "; " not in reason
+
+
+def test_a_comparison_that_was_cut_short_does_not_replace_one_that_decided():
+    screened = compared("a", "baseline", "faster", 1.5)
+    nothing = replace(compared("a", "baseline", "undecided", 1.0), pairs=0)
+    assert replace_comparisons([screened], [nothing]) == (screened,)
+    longer = replace(compared("a", "baseline", "undecided", 1.0), pairs=12)
+    assert replace_comparisons([screened], [longer]) == (longer,)
+    shorter = replace(compared("a", "baseline", "slower", 0.9), pairs=4)
+    assert replace_comparisons([screened], [shorter]) == (shorter,)
+    broken = replace(nothing, failed="a")
+    assert replace_comparisons([screened], [broken]) == (broken,)
+
+
+def test_entries_in_the_order_of_a_list():
+    assert list(in_order({"c": 1, "other": 2, "a": 3, "b": 4}, ["a", "b", "c"])) == ["other", "a", "b", "c"]

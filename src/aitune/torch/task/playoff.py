@@ -31,6 +31,9 @@ _PAUSE_ONE_THREAD = 0.010
 _PAUSE_SEVERAL_THREADS = 0.050
 _FIRST_LOOK_OF_SEVERAL = 12
 
+SCREEN_SECONDS = 3.0
+"""Longest time of a :func:`screen`, unless it is given less."""
+
 _UNKNOWN = 1000.0
 """Without a single pair the ratio may be anything up to this, or one over it; infinity could not be written as JSON."""
 
@@ -127,23 +130,25 @@ def screen(
     baseline: Contestant,
     config: PlayoffConfig | None = None,
     *,
+    seconds: float = SCREEN_SECONDS,
     device: torch.device | str = "cpu",
     deadline: float | None = None,
     machine: Machine = LOCAL_MACHINE,
 ) -> PairedComparison:
-    """Compare with the baseline in a few seconds: one look after eight pairs, or what three seconds allow.
+    """Compare with the baseline in a few seconds: one look after eight pairs, or after what the time allows.
 
     Its interval is wider than that of :func:`compare`, and says so in its confidence.
 
     Args:
         candidate: The one that is judged.
         baseline: The one that it is judged against; what it raises is raised.
-        config: Settings; looks, alpha and budget are replaced by shorter ones.
+        config: Settings; looks and alpha are replaced by shorter ones, the budget by ``seconds``.
+        seconds: Longest time.
         device: Where both run.
         deadline: Moment, in seconds of :func:`time.monotonic`, at which to end with what there is.
         machine: Whose clocks are read.
     """
-    short = replace(config or PlayoffConfig(), looks=(8,), alpha=0.02, pair_budget_seconds=3.0)
+    short = replace(config or PlayoffConfig(), looks=(8,), alpha=0.02, pair_budget_seconds=seconds)
     return compare(candidate, baseline, short, device=device, deadline=deadline, machine=machine)
 
 

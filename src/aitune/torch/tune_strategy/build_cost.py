@@ -13,12 +13,18 @@ import torch
 
 from aitune.torch.backend.backend import Backend
 from aitune.torch.task.outcome import CandidateOutcome
+from aitune.torch.task.playoff import SCREEN_SECONDS
 from aitune.torch.tune_strategy.cost_history import CostHistory
 
 USUAL_TRIAL_SECONDS = 3.0
 """Seconds to check and measure a candidate, until one was."""
 
-_SCREEN_SECONDS = 2.0
+_CHECK_SHARE = 0.5
+"""Share of the time for the original's answers that it takes to compare a candidate with them."""
+
+CHEAP_SECONDS = 8.0
+"""Builds up to this are as cheap as each other: to check and to measure costs as much, whatever was built."""
+
 _SHORTEST_BUILD = 0.05
 
 
@@ -110,6 +116,14 @@ class BuildCosts:
         usual = _usual(backend.name)
         return expected + (usual.import_seconds if _missing(usual.packages) else 0.0)
 
+    def rank(self, backend: Backend) -> float:
+        """Return what candidates are sorted by: what they cost, all cheap ones alike, so that the list decides there.
+
+        Args:
+            backend: The candidate.
+        """
+        return max(self.build_seconds(backend), CHEAP_SECONDS)
+
     def trial_seconds(self, seen: Sequence[CandidateOutcome], reference_seconds: float) -> float:
         """Predict how long it takes to check and measure a candidate.
 
@@ -121,7 +135,7 @@ class BuildCosts:
         if ended:
             return statistics.median(outcome.check_seconds + outcome.measure_seconds for outcome in ended)
         original = sum(outcome.measure_seconds for outcome in seen if outcome.is_baseline)
-        return max(USUAL_TRIAL_SECONDS, reference_seconds + original + _SCREEN_SECONDS)
+        return max(USUAL_TRIAL_SECONDS, _CHECK_SHARE * reference_seconds + original + SCREEN_SECONDS)
 
     def why_no_time(
         self,

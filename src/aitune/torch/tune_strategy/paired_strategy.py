@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -22,19 +21,17 @@ from aitune.torch.tune_strategy.graph_job import GraphJob
 from aitune.torch.tune_strategy.profiling_plan import between_neighbours
 from aitune.torch.tune_strategy.profiling_result import BASELINE_KEY, BackendProfilingResult, _TuneCandidate
 from aitune.torch.tune_strategy.profiling_tune_strategy import ProfilingTuneStrategy
-from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win
+from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win, warning_of_noise
 from aitune.torch.tune_strategy.selection import rank, replace_comparisons, verdict_between
 from aitune.torch.tune_strategy.strategy_settings import check_flag, plain_settings
 from aitune.torch.tune_strategy.sweep_result import CutShort, SweepResult, ThroughputResult, is_hopeless
 from aitune.torch.tune_strategy.thread_sweep import with_thread_counts
+from aitune.torch.tune_strategy.time_plan import screen_seconds
 
 ORIGINAL_NAME = "the original module"
 _GRACE_SECONDS = 2.0
 _OUT_OF_REACH = 1.25
 """Another batch size between two powers of two does not make up for this."""
-
-_NOTABLE_WIDTH = 0.05
-"""From here on it is said how little is known: half the width of an interval, as a share of the ratio."""
 
 
 class PairedProfilingStrategy(ProfilingTuneStrategy):
@@ -256,6 +253,7 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
             self._contestant(candidate, job),
             self._contestant(baseline, job),
             self._playoff_config(),
+            seconds=screen_seconds(self._context.seconds_left()),
             device=candidate.backend.device,
             deadline=self._context.deadline,
             machine=self._context.machine,
@@ -291,22 +289,13 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
         everyone = [*finalists, *([] if opponent is None else [opponent])]
         if len(everyone) > 1 and _are_swept(everyone):
             finalists = self._play_off(finalists, opponent, job)
-        self._warn_of_noise(job)
+        noise = warning_of_noise(self._comparisons, BASELINE_KEY)
+        if noise is not None:
+            self._warn(job.name, job.graph_spec, noise)
         ranked = rank(finalists, self._is_better_candidate, opponent)
         rivals = [f for f in ranked[1:] if opponent is None or self._is_better_candidate(f, opponent)]
         self._runner_up = next(iter(rivals), None)
         return next(iter(ranked), None)
-
-    def _warn_of_noise(self, job: GraphJob) -> None:
-        measured = [c for c in self._comparisons if c.was_measured and c.opponent == BASELINE_KEY]
-        widths = [math.sqrt(comparison.high / comparison.low) - 1.0 for comparison in measured]
-        if widths and min(widths) > _NOTABLE_WIDTH:
-            self._warn(
-                job.name,
-                job.graph_spec,
-                f"this machine was noisy: every speed-up is known to ±{min(widths):.0%} at best; to narrow it, stop "
-                f"other work on it, use fewer threads, or give more time",
-            )
 
     def _play_off(
         self, finalists: Sequence[_TuneCandidate], opponent: _TuneCandidate | None, job: GraphJob

@@ -35,7 +35,7 @@ from aitune.torch.tune_strategy.profiling_result import (
     plain_entries,
 )
 from aitune.torch.tune_strategy.reasons import why_none_came_through, why_nothing_is_left
-from aitune.torch.tune_strategy.selection import rank
+from aitune.torch.tune_strategy.selection import in_order, rank
 from aitune.torch.tune_strategy.strategy_settings import profiling_settings
 from aitune.torch.tune_strategy.time_plan import why_too_slow
 
@@ -239,7 +239,7 @@ class ProfilingTuneStrategy(MetricStrategy):
         config = self._profiling_config_for(batching, max_batch_size)
         finalists: list[_TuneCandidate] = []
         costs = self._costs_for(job.module)
-        for backend in sorted(self._backends, key=costs.build_seconds):
+        for backend in sorted(self._backends, key=costs.rank):
             candidate = self._try_candidate(backend, job, config)
             if candidate is None:
                 continue
@@ -247,15 +247,14 @@ class ProfilingTuneStrategy(MetricStrategy):
             for beaten in (each for each in [*finalists, candidate] if each not in kept):
                 self._release(self._key_of(beaten.backend))
             finalists = kept
-        self._sort_outcomes()
+        self._outcomes = in_order(self._outcomes, [backend.key() for backend in self._backends])
         return self._choose_finalist(sorted(finalists, key=self._place), job) if finalists else None
 
     def _try_candidate(self, backend: Backend, job: GraphJob, config: ProfilingConfig) -> _TuneCandidate | None:
         """Build, check and profile one candidate; ``None`` when it is out, with the reason in its outcome."""
         costs = self._costs_for(job.module)
-        reference_seconds = 0.0 if self._references is None else self._references.seconds
         no_time = self._too_slow or costs.why_no_time(
-            backend, self.backend_results, self._context.seconds_left(), reference_seconds
+            backend, self.backend_results, self._context.seconds_left(), self._reference_seconds
         )
         if no_time is not None:
             self._record(job, replace(describe_candidate(backend), reason=no_time))
@@ -272,11 +271,6 @@ class ProfilingTuneStrategy(MetricStrategy):
         if self._costs is None:
             self._costs = BuildCosts(ModelSize.of(module), self._context.cost_history)
         return self._costs
-
-    def _sort_outcomes(self) -> None:
-        """Put outcomes into the order of the list, the original first; they came in the order of their cost."""
-        places = {backend.key(): place for place, backend in enumerate(self._backends)}
-        self._outcomes = dict(sorted(self._outcomes.items(), key=lambda item: places.get(item[0], -1)))
 
     def _profile_candidate(
         self, backend: Backend, outcome: CandidateOutcome, job: GraphJob, config: ProfilingConfig

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from aitune.torch.task.outcome import CandidateOutcome, PairedComparison
 from aitune.torch.tune_strategy.selection import verdict_between
+
+_NOTABLE_WIDTH = 0.05
+"""From here on it is said how little is known: half the width of an interval, as a share of the ratio."""
 
 
 def why_nothing_is_left(outcomes: Iterable[CandidateOutcome]) -> str:
@@ -84,6 +88,23 @@ def explain_kept(
     if best.verdict == "undecided":
         return f"whether {name} is faster could not be decided: it runs at {span}"
     return f"no candidate is clearly faster: the best, {name}, runs at {span}"
+
+
+def warning_of_noise(comparisons: Iterable[PairedComparison], baseline: str) -> str | None:
+    """Say that no speed-up is known well; ``None`` when one is, or nothing was compared.
+
+    Args:
+        comparisons: Paired comparisons.
+        baseline: Key of the original module.
+    """
+    measured = [c for c in comparisons if c.was_measured and c.opponent == baseline]
+    width = min((math.sqrt(comparison.high / comparison.low) - 1.0 for comparison in measured), default=0.0)
+    if width <= _NOTABLE_WIDTH:
+        return None
+    return (
+        f"this machine was noisy: every speed-up is known to ±{width:.0%} at best; to narrow it, stop other work on "
+        f"it, use fewer threads, or give more time"
+    )
 
 
 def _against(winner: str, runner_up: str, comparisons: Iterable[PairedComparison], names: Mapping[str, str]) -> str:

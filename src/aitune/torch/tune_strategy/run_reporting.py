@@ -58,6 +58,11 @@ class RunReporting(ABC):
         """Return the key of a backend in the report."""
         return backend.key()
 
+    @property
+    def _reference_seconds(self) -> float:
+        """Time of running the original for what the candidates are compared with."""
+        return 0.0 if self._references is None else self._references.seconds
+
     # -- on the way ------------------------------------------------------------------------------------------------
 
     def _log(self, message: str) -> None:
@@ -124,7 +129,7 @@ class RunReporting(ABC):
             reason=self._reason,
             seconds=seconds,
             warnings=tuple(self._warnings),
-            reference_seconds=0.0 if self._references is None else self._references.seconds,
+            reference_seconds=self._reference_seconds,
             axes=graph_spec.axis_evidence,
         )
         self._context.emitter.emit(GraphFinished(name, graph_spec.name, self.report))

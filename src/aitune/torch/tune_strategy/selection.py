@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from aitune.torch.task.outcome import PairedComparison, Verdict
@@ -44,6 +44,17 @@ def _unbeaten_first(entries: Sequence[Entry], is_better: Callable[[Entry, Entry]
     return ranked
 
 
+def in_order(entries: Mapping[str, Entry], keys: Sequence[str]) -> dict[str, Entry]:
+    """Return entries in the order of some keys; those of other keys come first, in the order that they have.
+
+    Args:
+        entries: Entries by key.
+        keys: The order.
+    """
+    places = {key: place for place, key in enumerate(keys)}
+    return dict(sorted(entries.items(), key=lambda item: places.get(item[0], -1)))
+
+
 def verdict_between(first: str, second: str, comparisons: Iterable[PairedComparison]) -> Verdict | None:
     """Return the verdict on ``first`` against ``second``, whichever of the two was the candidate.
 
@@ -66,12 +77,26 @@ def verdict_between(first: str, second: str, comparisons: Iterable[PairedCompari
 def replace_comparisons(
     before: Iterable[PairedComparison], later: Iterable[PairedComparison]
 ) -> tuple[PairedComparison, ...]:
-    """Return both, without the earlier ones of pairs that were compared again.
+    """Return both, of pairs that were compared again only the one that counts more.
+
+    That is the later one, unless its time was cut so short that it decided nothing on fewer pairs of blocks.
 
     Args:
         before: Comparisons so far.
         later: Comparisons that count more.
     """
-    latest = tuple(later)
-    again = {frozenset((c.candidate, c.opponent)) for c in latest}
-    return (*(c for c in before if frozenset((c.candidate, c.opponent)) not in again), *latest)
+    earlier = list(before)
+    by_pair = {_pair(comparison): comparison for comparison in earlier}
+    latest = [c for c in later if not _says_less(c, by_pair.get(_pair(c)))]
+    again = {_pair(comparison) for comparison in latest}
+    return (*(c for c in earlier if _pair(c) not in again), *latest)
+
+
+def _pair(comparison: PairedComparison) -> frozenset[str]:
+    return frozenset((comparison.candidate, comparison.opponent))
+
+
+def _says_less(later: PairedComparison, earlier: PairedComparison | None) -> bool:
+    if earlier is None or later.failed is not None:
+        return False
+    return later.verdict == "undecided" and later.pairs < earlier.pairs
