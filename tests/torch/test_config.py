@@ -1,9 +1,10 @@
+import tempfile
 from pathlib import Path
 
 import platformdirs
 import pytest
 
-from aitune.exceptions import AITuneUserInputError
+from aitune.exceptions import AITuneEnvironmentError, AITuneUserInputError
 from aitune.torch.config import Config, aitune_cache_dir
 
 
@@ -56,3 +57,34 @@ def test_an_unknown_setting_is_an_error_and_changes_nothing() -> None:
     with pytest.raises(AITuneUserInputError, match=r"no setting sead.*seed"), config.override(seed=3, sead=3):
         pass
     assert config == Config()
+
+
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+@pytest.mark.parametrize("by_setting", [True, False])
+def test_a_cache_folder_that_cannot_be_used_is_named_with_what_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, below: str, by_setting: bool
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    folder, config = tmp_path / "file" / below, Config()
+    if by_setting:
+        config.cache_dir = folder
+    else:
+        monkeypatch.setenv("AITUNE_CACHE_DIR", str(folder))
+    with pytest.raises(AITuneEnvironmentError) as caught:
+        config.new_folder("samples", "recording-")
+    assert repr(str(folder)) in str(caught.value)
+    assert f"{'config.cache_dir' if by_setting else 'AITUNE_CACHE_DIR'}" in str(caught.value).split(" names it")[0]
+
+
+def test_a_cache_folder_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*args: object, **kwargs: object) -> str:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(AITuneEnvironmentError, match="not yours"):
+        Config(cache_dir=tmp_path).new_folder("samples", "recording-")
+
+
+def test_a_cache_folder_that_is_no_path() -> None:
+    with pytest.raises(AITuneUserInputError, match=r"config\.cache_dir must be a path"):
+        Config(cache_dir=3).resolve_cache_dir()  # type: ignore[arg-type]

@@ -484,3 +484,29 @@ def test_arguments_of_a_factory_are_checked(arguments: dict[str, Any]) -> None:
         DataLoaderFactory([1], **arguments)
     with pytest.raises(AITuneUserInputError, match="batch size"):
         DataLoaderFactory([1]).create_dataloader(0)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("size", "sample"), [(10**12, torch.zeros(1)), (100, torch.zeros(100))])
+def test_a_batch_that_cannot_fit_is_refused_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, size: int, sample: torch.Tensor, streamed: bool
+) -> None:
+    read: list[int] = []
+
+    class Endless(torch.utils.data.IterableDataset[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            for index in range(1000):
+                read.append(index)
+                yield sample
+
+    monkeypatch.setattr("aitune.torch.numbered_samples.available_memory", lambda: 30_000)
+    dataset = Endless() if streamed else [sample]
+    with pytest.raises(AITuneUserInputError, match=rf"batch size {size} needs .* GiB .*smaller batch_sizes"):
+        batches(dataset, [size])
+    assert len(read) <= 1
+    assert len(batches(dataset, [2], 1)) == 1
+
+
+def test_where_the_memory_is_not_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aitune.torch.numbered_samples.available_memory", lambda: None)
+    assert batches([torch.zeros(1)], [300])[0].args[0].shape == (300, 1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from aitune.exceptions import AITuneUserInputError
 
@@ -59,3 +59,31 @@ InputPath: TypeAlias = "str | tuple[str | int, ...]"
 
 DynamicShapes: TypeAlias = Mapping[InputPath, tuple["DynamicDim | int", ...]]
 """Axes per input path; an integer says that the axis always has that size."""
+
+
+def check_dynamic_shapes(shapes: Any) -> dict[InputPath, Any]:
+    """Return declared axes as a dict, with what can be seen before a call was recorded.
+
+    Args:
+        shapes: What the user gave; ``None`` declares nothing.
+
+    Raises:
+        AITuneUserInputError: It is no mapping from paths to axes.
+    """
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        raise AITuneUserInputError(
+            f"dynamic_shapes must be a dict such as {{'x': (ait.BatchDim('batch', 1, 8), 128)}}, got {shapes!r}"
+        )
+    for path, dims in shapes.items():
+        if not isinstance(path, str | tuple) or not path:
+            raise AITuneUserInputError(
+                f"dynamic_shapes: a path must be a parameter name or a tuple such as ('options', 'mask'), got {path!r}"
+            )
+        listed = isinstance(dims, Sequence) and not isinstance(dims, str)
+        if not listed or not all(isinstance(dim, DynamicDim | int) for dim in dims):
+            raise AITuneUserInputError(
+                f"dynamic_shapes: {path!r} needs a BatchDim, a DynamicDim or an integer for each axis, got {dims!r}"
+            )
+    return dict(shapes)

@@ -6,7 +6,7 @@ import pytest
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.report.table import graph_table
 from aitune.torch.report.tune_report import TuneReport
-from aitune.torch.task.outcome import BatchMeasurement, GraphReport
+from aitune.torch.task.outcome import Agreement, BatchMeasurement, GraphReport
 
 
 def unwrapped(text: str) -> str:
@@ -112,3 +112,11 @@ def test_the_report_names_machine_modules_and_warnings(report: TuneReport) -> No
         "Total: 40.2 s",
     ):
         assert part in text
+
+
+def test_why_there_is_no_figure_of_a_random_forward_is_said(graph: GraphReport) -> None:
+    note = "values not comparable: forward is random, and the candidate draws other numbers"
+    said = replace(graph.outcomes[1], agreement=Agreement(True, notes=("another note", note)))
+    table = unwrapped(graph_table(replace(graph, outcomes=(graph.outcomes[0], said)), 250))
+    assert "values not comparable: forward is random" in table
+    assert "another note" not in table

@@ -13,7 +13,7 @@ import torch
 
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.config import config
-from aitune.torch.dynamic_shapes import DynamicShapes
+from aitune.torch.dynamic_shapes import DynamicShapes, check_dynamic_shapes
 from aitune.torch.module.call_statistics import CallStatistics
 from aitune.torch.module.changed_arguments import as_function
 from aitune.torch.module.forward_signature import ForwardSignature
@@ -94,13 +94,14 @@ class Module(ModuleProxy):
         if name is not None and (not isinstance(name, str) or not name.strip()):
             raise AITuneUserInputError(f"name must be a non-empty string, got {name!r}")
         check_tuners(strategy, strategies)
+        declared = check_dynamic_shapes(dynamic_shapes)
         known = hasattr(self, "_interception")
         if not known:
             self._first_init(module, name)
         if not known or strategy is not None or strategies is not None:
             self.strategy, self.strategies = strategy, strategies
         if not known or dynamic_shapes is not None:
-            self.dynamic_shapes = dict(dynamic_shapes or {})
+            self.dynamic_shapes = declared
         if known and name is not None and name != self.name:
             self.name = name
             module_registry().add(name, self._original, self)

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+
+from aitune.exceptions import AITuneUserInputError
+from aitune.utils.validation import boolean, integer_at_least, positive_integer, positive_seconds
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None, float("nan")])
+def test_no_positive_integer(value: Any) -> None:
+    with pytest.raises(AITuneUserInputError, match="count must be an integer of at least 1, got"):
+        positive_integer(value, "count")
+
+
+def test_integers() -> None:
+    assert positive_integer(numpy.int64(3), "count") == 3
+    assert integer_at_least(0, "count", 0) == 0
+
+
+@pytest.mark.parametrize("value", [0, -1.0, True, "1", None, float("nan")])
+def test_no_positive_seconds(value: Any) -> None:
+    with pytest.raises(AITuneUserInputError, match="budget must be a positive number of seconds, got"):
+        positive_seconds(value, "budget")
+
+
+def test_seconds() -> None:
+    assert positive_seconds(2, "budget") == 2.0
+    assert positive_seconds(float("inf"), "budget") == float("inf")
+
+
+@pytest.mark.parametrize("value", [0, 1, "no", None])
+def test_no_boolean(value: Any) -> None:
+    with pytest.raises(AITuneUserInputError, match="flag must be True or False"):
+        boolean(value, "flag")
