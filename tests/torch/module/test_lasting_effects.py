@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from aitune.torch.backend.onnx_runtime_backend import ONNXRuntimeBackend
 from aitune.torch.backend.torch_eager import TorchEagerBackend, TorchEagerBackendConfig
 from aitune.torch.module.lasting_effects import find_lasting_effect
 from aitune.torch.module.wrapper_module import Module
+from aitune.torch.tune_strategy.candidate import CandidateTask, why_unavailable
 
 CALLS = [call(torch.randn(size, 3)) for size in (1, 4)]
 
@@ -152,16 +154,27 @@ def test_a_module_that_fails_is_for_others_to_report() -> None:
     assert find_lasting_effect(module, graph.spec, []) is None
 
 
-def test_only_the_original_may_run_such_a_graph() -> None:
+class Careless(TorchEagerBackend):
+    """Says itself what it can run, without asking its base."""
+
+    def can_run(self, *_: Any) -> None:
+        """Everything."""
+
+
+def test_only_the_original_may_run_such_a_graph(tmp_path: Path) -> None:
     module = Whole(keeps_the_last).eval()
     wrapped = record(module, *CALLS)
-    tuner = FakeTuner(runs_original=True, follows_weights=True)
-    wrapped.tune(strategy=tuner)
+    wrapped.tune(strategy=FakeTuner(runs_original=True, follows_weights=True))
     (spec,) = wrapped.graph_specs
     laid_out = TorchEagerBackend(TorchEagerBackendConfig(channels_last=True))
-    for backend in (ONNXRuntimeBackend(), laid_out):
-        assert "attribute part.last" in str(backend.can_run(module, spec, torch.device("cpu")))
-    assert TorchEagerBackend().can_run(module, spec, torch.device("cpu")) is None
+    careless = Careless()
+    careless.runs_original = False
+    reasons = [
+        why_unavailable(CandidateTask(backend, module, spec, CALLS, torch.device("cpu"), tmp_path))
+        for backend in (ONNXRuntimeBackend(), laid_out, careless, TorchEagerBackend())
+    ]
+    assert all("attribute part.last" in str(reason) for reason in reasons[:3])
+    assert reasons[3] is None
     x = torch.randn(2, 3)
     answer = wrapped(x)
     assert torch.equal(module.part.last * 2, answer)

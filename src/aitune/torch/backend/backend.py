@@ -126,7 +126,7 @@ class Backend(ABC):
         """
         if device.type not in self.device_types:
             return f"runs on {', '.join(self.device_types)}, not on {device.type}"
-        return None if self.runs_original else graph_spec.kept_on_original
+        return None
 
     # -- life ------------------------------------------------------------------------------------------------------
 

@@ -93,6 +93,8 @@ def why_unavailable(task: CandidateTask) -> str | None:
     missing = registry.unavailable_reason(task.backend.name, task.device) if task.backend.name in registered else None
     if missing is not None:
         return missing
+    if task.graph_spec.kept_on_original is not None and not task.backend.runs_original:
+        return task.graph_spec.kept_on_original
     return task.backend.can_run(task.module, task.graph_spec, task.device)
 
 
