@@ -315,6 +315,21 @@ class TestTimeBudget:
         assert "the time budget was spent before it could be measured" in outcome.reason
         assert outcome_of(strategy, "b").reason.endswith("0 s of the time budget are left")
 
+    def test_what_was_built_in_the_last_moment_is_measured_and_may_win(self, bench):
+        class Late(TimedBackend):
+            """Its build ends a moment before the time is up."""
+
+            def _build(self, *args):
+                self._machine.sleep(end - 0.05 - self._machine.now())
+                return super()._build(*args)
+
+        end = bench.machine.now() + 60.0
+        strategy = MaxThroughputStrategy([Late("a", bench.machine, 0.002), bench.backend("b", 0.003)])
+        assert bench.tune(strategy, deadline=end) == "Fake(a)"
+        assert comparison(strategy, "a").verdict == "faster"
+        assert outcome_of(strategy, "b").status == "skipped"
+        assert bench.machine.now() < end + 5.0
+
     def test_the_original_is_measured_even_when_time_is_up(self, bench):
         strategy = MaxThroughputStrategy([bench.backend("a", 0.004)])
         assert bench.tune(strategy, deadline=bench.machine.now() - 1.0) == ORIGINAL

@@ -135,7 +135,7 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
                 replace(profiling_cfg, batch_sizes=missing, profiling_stop_strategy=stop),
                 device=backend.device,
                 copy_inputs=self._copy_inputs,
-                deadline=self._deadline_for(backend),
+                deadline=self._deadline(),
                 machine=self._context.machine,
             )
             self._noticed[key] = (*self._noticed.get(key, ()), *results.notes())
@@ -179,12 +179,14 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
                 best[measurement.batch_size] = min(fastest, measurement, key=lambda m: m.median_ms)
         return is_hopeless(swept, best)
 
-    def _deadline_for(self, backend: Backend) -> float | None:
+    def _deadline(self) -> float | None:
+        """Return when a measurement has to end: the original's, and that of what was built and checked, gets a moment.
+
+        Without a figure of the original the run could not even say that it stays, and a build without one was for
+        nothing; after it no other is begun.
+        """
         deadline = self._context.deadline
-        if deadline is None or backend is not self._baseline_backend:
-            return deadline
-        # Without a figure of the original module the run could not even say that it stays.
-        return max(deadline, self._context.machine.now() + _GRACE_SECONDS)
+        return None if deadline is None else max(deadline, self._context.machine.now() + _GRACE_SECONDS)
 
     @property
     def _copy_inputs(self) -> bool:
@@ -255,7 +257,7 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
             self._playoff_config(),
             seconds=screen_seconds(self._context.seconds_left()),
             device=candidate.backend.device,
-            deadline=self._context.deadline,
+            deadline=self._deadline(),
             machine=self._context.machine,
         )
         if comparison.failed is not None:
