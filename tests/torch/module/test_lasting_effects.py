@@ -12,6 +12,7 @@ from serving_fakes import FakeTuner, call, record, served
 
 from aitune.torch.backend.onnx_runtime_backend import ONNXRuntimeBackend
 from aitune.torch.backend.torch_eager import TorchEagerBackend, TorchEagerBackendConfig
+from aitune.torch.module.changed_arguments import as_function
 from aitune.torch.module.lasting_effects import find_lasting_effect
 from aitune.torch.module.wrapper_module import Module
 from aitune.torch.tune_strategy.candidate import CandidateTask, why_unavailable
@@ -152,6 +153,21 @@ def test_a_module_that_fails_is_for_others_to_report() -> None:
     module.part.effect = lambda part, y: part.missing
     assert find_lasting_effect(module, graph.spec, list(graph.samples)) is None
     assert find_lasting_effect(module, graph.spec, []) is None
+
+
+def test_recorded_calls_are_left_as_they_are() -> None:
+    class InPlace(torch.nn.Module):
+        def forward(self, x: torch.Tensor, kept: list[torch.Tensor]) -> torch.Tensor:
+            kept.append(x.add_(1))
+            self.last = kept[-1] * 2
+            return self.last
+
+    (graph,) = record(InPlace(), call(torch.ones(2), [])).recorded_graphs()
+    samples = list(graph.samples)
+    reason = find_lasting_effect(as_function(InPlace(), graph.spec), graph.spec, samples)
+    assert "attribute last" in str(reason)
+    assert samples[0].args[0].tolist() == [1, 1]
+    assert samples[0].args[1] == []
 
 
 class Careless(TorchEagerBackend):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from aitune.torch.module.changed_arguments import ReturningArguments
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.interception import Placed
 from aitune.torch.module.module_parts import joined, named_parts, plain_values
@@ -36,7 +37,7 @@ def find_lasting_effect(module: torch.nn.Module, graph_spec: GraphSpec, samples:
     module's state is as before when this returns.
 
     Args:
-        module: The original module.
+        module: The original module, or the function that is tuned in its place.
         graph_spec: The graph.
         samples: Recorded calls of the graph.
 
@@ -46,15 +47,16 @@ def find_lasting_effect(module: torch.nn.Module, graph_spec: GraphSpec, samples:
     if not samples:
         return None
     sample = max(samples, key=graph_spec.batch_size_of)
+    original = module.module if isinstance(module, ReturningArguments) else module
     with preserved_state(module), torch.no_grad():
         try:
-            module(*sample.args, **sample.kwargs)
-            before = _attributes(module)
+            _run(module, graph_spec, graph_spec.input_tensors(*sample))
+            before = _attributes(original)
             _run_with_other_values(module, graph_spec, sample)
         except Exception:
             # The references are made from the same calls, and say what is wrong with them.
             return None
-        after = _attributes(module)
+        after = _attributes(original)
     name = next((name for name in (*before, *after) if before.get(name) != after.get(name)), None)
     if name is None:
         return None
@@ -69,11 +71,16 @@ def _run_with_other_values(module: torch.nn.Module, graph_spec: GraphSpec, sampl
     specs = graph_spec.input_spec.tensor_specs
     other = [_other_values(tensor, spec.axes) for tensor, spec in zip(tensors, specs, strict=True)]
     try:
-        args, kwargs = graph_spec.make_call(other)
-        module(*args, **kwargs)
+        _run(module, graph_spec, other)
     except Exception:
         # A module may refuse what was made up; a counter shows with the same values too.
-        module(*sample.args, **sample.kwargs)
+        _run(module, graph_spec, tensors)
+
+
+def _run(module: torch.nn.Module, graph_spec: GraphSpec, tensors: Sequence[torch.Tensor]) -> None:
+    # Copies: a forward may change its inputs, and the recorded calls are needed as they are.
+    args, kwargs = graph_spec.make_call([tensor.detach().clone() for tensor in tensors])
+    module(*args, **kwargs)
 
 
 def _other_values(tensor: torch.Tensor, axes: Sequence[Any]) -> torch.Tensor:
