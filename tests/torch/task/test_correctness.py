@@ -378,3 +378,22 @@ def test_checks_are_the_same_every_time():
     _, first = tagger_references()
     module, second = tagger_references()
     assert check(module, first) == check(module, second)
+
+
+def test_a_state_that_was_advanced_since_the_references_were_made():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return x + self.calls
+
+    module = Counts()
+    references = references_of(module, [call(torch.randn(size, 5)) for size in (1, 3)])
+    module.calls += 1000
+    agreement = check(module, references, module=module)
+    assert agreement.passed, agreement.rejection
+    assert module.calls > 1000
+    assert check(lambda x: (module(x), module(x))[0], references, module=module).rejection.check == "state"

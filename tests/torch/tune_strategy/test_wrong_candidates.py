@@ -6,6 +6,7 @@ from strategy_parts import ORIGINAL, ByTable, TimedNet, outcome_of, run, with_co
 
 from aitune.exceptions import CorrectnessError
 from aitune.testing.fakes import FakeBackend, add_offset, constant, round_to_float16, swap_first_rows, to_float16
+from aitune.testing.graphs import call, record_graph
 from aitune.testing.simulated_machine import SimulatedMachine
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.tune_strategy.first_wins_strategy import FirstWinsStrategy
@@ -102,3 +103,40 @@ def test_one_that_gives_precision_away_needs_a_budget(tmp_path, net):
 def test_a_budget_does_not_excuse_one_that_says_it_is_exact(tmp_path, net):
     strategy = FirstWinsStrategy([Wrong("exact", round_to_float16)], accuracy_budget=AccuracyBudget(1e-2))
     assert run(with_context(strategy, net.machine), tmp_path, net).describe() == ORIGINAL
+
+
+class Counts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * 2
+
+
+class ForgetsToCount(FakeBackend):
+    def _infer(self, x):
+        return x * 2
+
+
+class ChecksItself(OneBackendStrategy):
+    """Asks for the comparison by itself, as a subclass may."""
+
+    def _post_tune(self, backend, name, graph_spec, data):
+        self.agreements = [self.check_correctness(each, name, graph_spec, data) for each in (backend, self.stateless)]
+
+
+def test_a_subclass_that_compares_by_itself_sees_a_state_that_is_not_kept(tmp_path):
+    module = Counts().eval()
+    graph_spec, data = record_graph(module, [call(torch.randn(size, 3)) for size in (1, 4)])
+    strategy = ChecksItself(FakeBackend("right"))
+    strategy.stateless = ForgetsToCount("stateless")
+    strategy.stateless.build(module, graph_spec, data, torch.device("cpu"), tmp_path)
+    strategy.stateless.activate()
+    before = module.calls.clone()
+    strategy.tune(module, "net", graph_spec, data, torch.device("cpu"), tmp_path)
+    right, stateless = strategy.agreements
+    assert right.passed, right.rejection
+    assert (stateless.rejection.check, stateless.rejection.output) == ("state", "calls")
+    assert module.calls == before

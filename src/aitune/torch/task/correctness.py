@@ -73,7 +73,7 @@ def check(
         Exception: Whatever ``infer`` raises before anything disagreed, as it is.
     """
     checking = _Check(infer, references.within(equal_symbols), budget, module)
-    with preserved_random_state(), torch.no_grad():
+    with preserved_random_state(), torch.no_grad(), _state_of_references(module, references):
         failures = checking.compare_calls()
         rejection = next(iter(failures), None) or checking.compare_repeats() or checking.compare_rows()
         rejection = rejection or checking.compare_draws() or checking.compare_metric()
@@ -90,6 +90,20 @@ def check(
         checking.metric,
         deviations,
     )
+
+
+@contextmanager
+def _state_of_references(module: torch.nn.Module | None, references: References) -> Iterator[None]:
+    """Let the module have the buffers that it had when the original ran: measuring has advanced them since."""
+    if module is None or not references.buffers_before:
+        yield
+        return
+    with preserved_state(module):
+        for name, buffer in module.named_buffers():
+            before = references.buffers_before.get(name)
+            if before is not None and before.shape == buffer.shape:
+                buffer.copy_(before)
+        yield
 
 
 def metric_of_original(references: References, budget: AccuracyBudget) -> float | None:

@@ -26,6 +26,7 @@ from aitune.torch.task.probes import make_probes
 from aitune.torch.task.reference_call import ReferenceCall, References
 from aitune.torch.task.row_independence import single_rows
 from aitune.torch.task.structure import clone_tensors, tensors_with_locators
+from aitune.torch.task.tied_order import with_tied_elements
 
 __all__ = ["NUM_REPEATS", "ReferenceCall", "References", "make_references"]
 
@@ -74,13 +75,16 @@ def make_references(
         notes.append(f"forward is random{which}")
     calls = [_with_expectations(run, graph_spec, random) for run in runs]
     calls, float64_note = _with_float64(module, calls, seed, max_float64_parameters)
+    calls, tied_note = with_tied_elements(module, graph_spec, calls, seed)
     sequence = () if all(random) else _state_sequence(module, calls[0], seed)
     rows, row_note = single_rows(module, graph_spec, calls, seed)
-    notes.extend(note for note in (float64_note, row_note) if note)
+    notes.extend(note for note in (float64_note, tied_note, row_note) if note)
     probes = make_probes(module, graph_spec, calls, seed)
     seconds = time.perf_counter() - began
     rejects = config.on_exceptional_values == "reject"
-    return References(graph_spec, tuple(calls), rows, sequence, tuple(notes), seed, seconds, probes, rejects)
+    changed = {name for call in calls for name in call.buffers_after}
+    before = {name: buffer.detach().clone() for name, buffer in module.named_buffers() if name in changed}
+    return References(graph_spec, tuple(calls), rows, sequence, tuple(notes), seed, seconds, probes, rejects, before)
 
 
 def _places(output: Any) -> list[str]:

@@ -87,6 +87,7 @@ class References:
         seed: What torch's random generators were seeded with before every call.
         seconds: Time that running the original took.
         probes: Calls with exceptional values (NaN, infinities, ids beyond their table).
+        buffers_before: The buffers that the forward changes, as they were when the original ran.
         rejects_deviations: Whether another answer to one of the probes rejects a candidate; else it is reported.
     """
 
@@ -99,6 +100,7 @@ class References:
     seconds: float = 0.0
     probes: tuple[Probe, ...] = ()
     rejects_deviations: bool = False
+    buffers_before: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def within(self, equal_symbols: Sequence[Sequence[str]]) -> References:
         """Return the references without the made-up calls that a candidate leaves to the original module.
