@@ -507,6 +507,10 @@ def test_a_batch_that_cannot_fit_is_refused_before_it_is_read(
     assert len(batches(dataset, [2], 1)) == 1
 
 
+def test_a_limit_beyond_what_the_machine_counts() -> None:
+    assert len(batches([torch.zeros(1)], [1], 10**30)) == 1
+
+
 def test_where_the_memory_is_not_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aitune.torch.numbered_samples.available_memory", lambda: None)
     assert batches([torch.zeros(1)], [300])[0].args[0].shape == (300, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 import aitune.torch as ait
 from aitune.exceptions import AITuneUserInputError
-from aitune.torch.tune_arguments import check_device, check_listeners, check_values
+from aitune.torch.tune_arguments import check_device, check_listeners, check_values, hard_to_build
 
 
 @pytest.mark.parametrize("listeners", [[3], 3, "log", [type("L", (), {"on_event": print})], [None]])
@@ -67,3 +68,32 @@ def test_arguments_of_load(tmp_path: Path, change: dict[str, Any]) -> None:
 def test_dynamic_shapes_that_are_none(shapes: Any) -> None:
     with pytest.raises(AITuneUserInputError, match="dynamic_shapes"):
         ait.Module(torch.nn.Identity(), "net", dynamic_shapes=shapes)
+
+
+class Sparse(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.eye(2).to_sparse())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.weight @ x.T).T
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("make", "advice"),
+    [
+        (lambda: torch.jit.trace(torch.nn.Linear(2, 2).eval(), torch.ones(1, 2)), "wrap the ordinary module"),
+        (lambda: torch.ao.nn.quantized.dynamic.Linear(2, 2), "wrap the module as it was before"),
+        (Sparse, r"'0\.weight' is sparse.*to_dense"),
+    ],
+    ids=["traced", "quantised", "sparse"],
+)
+def test_what_few_backends_take_is_said_with_what_to_wrap_instead(make: Any, advice: str) -> None:
+    net = ait.Module(torch.nn.Sequential(make()).eval(), "net")
+    report = ait.tune(net, [torch.ones(2)], dry_run=True)
+    assert any(re.search(advice, warning) for warning in report.warnings)
+
+
+def test_an_ordinary_module_is_not_warned_of() -> None:
+    assert hard_to_build(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))) == []

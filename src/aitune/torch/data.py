@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -130,7 +131,7 @@ def iterate_batches(
     """
     limit = max_num_batches_per_batch_size
     if limit is not None:
-        limit = positive_integer(limit, "max_num_batches_per_batch_size")
+        limit = min(positive_integer(limit, "max_num_batches_per_batch_size"), sys.maxsize)
     sizes = None if batch_sizes is None else check_batch_sizes(batch_sizes)
     if isinstance(dataset, DataLoader):
         return _loader_batches(dataset, sizes, limit)

@@ -87,3 +87,34 @@ def check_values(name: str, module: torch.nn.Module) -> None:
                 f"{name}: {path!r} is on the meta device, so it has no values to run with; load the weights first "
                 f"(module.to_empty(device='cpu'), then load_state_dict), or unwrap the module to leave it out"
             )
+
+
+def hard_to_build(module: torch.nn.Module) -> list[str]:
+    """Say what about a module most backends cannot take, and what to wrap in its place.
+
+    Args:
+        module: The original module.
+
+    Returns:
+        Sentences for people, none for an ordinary module.
+    """
+    said = []
+    parts = list(module.modules())
+    if any(isinstance(part, torch.jit.ScriptModule) for part in parts):
+        said.append(
+            "it is scripted or traced, so torch.export refuses it and few backends can be built; wrap the ordinary "
+            "module instead"
+        )
+    if any(type(part).__module__.startswith(("torch.ao.nn.quantized", "torch.nn.quantized")) for part in parts):
+        said.append(
+            "it is quantised, which exporters of other runtimes refuse; wrap the module as it was before, and give "
+            "accuracy_budget= to let backends quantise it"
+        )
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    sparse = [name for name, tensor in tensors if tensor.layout is not torch.strided]
+    if sparse:
+        said.append(
+            f"its weight {sparse[0]!r} is sparse, which exporters refuse; make it dense (weight.to_dense()) before the "
+            f"module is wrapped, to see whether a backend is faster on it"
+        )
+    return said

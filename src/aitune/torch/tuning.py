@@ -30,7 +30,7 @@ from aitune.torch.report.tune_report import ModuleReport, TuneReport
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.input_factory import InputFactory
 from aitune.torch.task.outcome import GraphReport
-from aitune.torch.tune_arguments import check_device, check_listeners, check_strategy, check_values
+from aitune.torch.tune_arguments import check_device, check_listeners, check_strategy, check_values, hard_to_build
 from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.cost_history import FILE_NAME, CostHistory
 from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStrategy
@@ -273,7 +273,7 @@ class _Run:
             check_values(module.name, module.original)
         except AITuneUserInputError as error:
             return self._failed(module, error)
-        for problem in module.recording_problems:
+        for problem in (*hard_to_build(module.original), *module.recording_problems):
             self._warn(f"{module.name}: {problem}", module)
         self._warn_about_axes(module)
         strategy = self.strategy if self.strategy is not None else MaxThroughputStrategy()
