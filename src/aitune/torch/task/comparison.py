@@ -27,6 +27,7 @@ class Expectation:
         noise: Relative L2 error of the module itself against its float64 run.
         exact: The float64 run, same shape as the output; it is compared with instead of the reference.
         alternatives: For integers and bools: other values that the rounding of the module could give as well.
+        tied: For integers: which elements hang on the order of equal values; they may be anything in the range of such.
         scale: Usual size (root mean square) of an element; ``None`` takes the reference's own.
         batch_axis: Position of the axis that holds the rows of a batch, if there is one.
         batch_factor: Entries along that axis that belong to one row.
@@ -37,6 +38,7 @@ class Expectation:
     noise: float | None = None
     exact: torch.Tensor | None = None
     alternatives: tuple[torch.Tensor, ...] = ()
+    tied: torch.Tensor | None = None
     scale: float | None = None
     batch_axis: int | None = None
     batch_factor: int = 1
@@ -253,6 +255,10 @@ def _compare_exactly(pair: _Pair, budget: AccuracyBudget | None) -> tuple[Output
     wrong = pair.candidate != pair.reference
     for alternative in pair.expectation.alternatives:
         wrong &= pair.candidate != alternative
+    tied = pair.expectation.tied
+    if tied is not None:
+        seen = torch.stack([pair.reference, *pair.expectation.alternatives])[:, tied]
+        wrong &= ~(tied & (pair.candidate >= seen.min()) & (pair.candidate <= seen.max()))
     share = wrong.to(torch.float64).mean().item() if wrong.numel() else 0.0
     allowed = 0.0 if budget is None else _budget_error(budget)
     agreement = OutputAgreement(pair.output, share, share, None, None, _finite(allowed))

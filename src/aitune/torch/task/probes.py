@@ -20,6 +20,7 @@ from aitune.torch.task.outcome import Rejection
 from aitune.torch.task.reference_call import Probe, ReferenceCall
 from aitune.torch.task.row_independence import cut_row
 from aitune.torch.task.structure import tensors_with_locators
+from aitune.torch.task.tied_order import sorted_dim
 from aitune.torch.task.tolerance import tolerance_for
 
 _EXCEPTIONAL = {"NaN": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
@@ -70,7 +71,7 @@ def make_probes(
         if found is None or (isinstance(found, str) and not is_index):
             continue
         refusal, output = (found, None) if isinstance(found, str) else (None, found.output)
-        known = () if output is None else _lenient(base, output)
+        known = () if output is None else _lenient(base, output, watch.sorts)
         if known is not None:
             probes.append(Probe(where, call, output, known, refusal, is_index))
     return tuple(probes)
@@ -106,7 +107,7 @@ def compare_probes(
     return found
 
 
-def _lenient(base: ReferenceCall, output: Any) -> tuple[Expectation, ...] | None:
+def _lenient(base: ReferenceCall, output: Any, sorts: bool) -> tuple[Expectation, ...] | None:
     """Return what is known about the tensors of a probe's output; nothing where there are others than usual."""
     tensors = [tensor for _, tensor in tensors_with_locators(output)]
     if len(tensors) != len(base.expectations):
@@ -116,7 +117,10 @@ def _lenient(base: ReferenceCall, output: Any) -> tuple[Expectation, ...] | None
         tolerance = known.tolerance or tolerance_for(tensor.dtype)
         if tolerance is not None:
             tolerance = replace(tolerance, floor=_LENIENCE * tolerance.floor)
-        lenient.append(replace(known, exact=None, alternatives=(), scale=None, tolerance=tolerance))
+        # Equal values are likely here, and their order is open.
+        is_open = known.is_random or (sorts and tolerance is None)
+        plain = replace(known, exact=None, alternatives=(), tied=None, is_random=is_open)
+        lenient.append(replace(plain, scale=None, tolerance=tolerance))
     return tuple(lenient)
 
 
@@ -222,6 +226,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, most: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0
+        self.sorts = False
         self.tables: list[tuple[torch.Tensor, int]] = []
         self._most = most
 
@@ -233,6 +238,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise _TooLongError(f"more than {self._most} operations")
         if self._most is None:
             self.tables += _lookups(func, args)
+            self.sorts = self.sorts or sorted_dim(func, args, kwargs or {}) is not None
         return func(*args, **(kwargs or {}))
 
 

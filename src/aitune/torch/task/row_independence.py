@@ -112,4 +112,5 @@ def _doubled(known: Expectation, tolerance: Tolerance | None, row: int) -> Expec
     axis, factor = known.batch_axis, known.batch_factor
     assert axis is not None
     other = tuple(values.narrow(axis, row * factor, factor) for values in known.alternatives)
-    return replace(known, tolerance=tolerance, exact=None, alternatives=other)
+    tied = None if known.tied is None else known.tied.narrow(axis, row * factor, factor)
+    return replace(known, tolerance=tolerance, exact=None, alternatives=other, tied=tied)
