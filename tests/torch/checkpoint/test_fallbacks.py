@@ -225,7 +225,7 @@ def test_alternatives_are_those_that_came_through_and_are_no_slower_than_the_ori
 
 def test_keep_alternatives(tmp_path: Path, saved: Path) -> None:
     loaded = ait.load(tiny_encoder(), saved)
-    with pytest.raises(AITuneUserInputError, match="keep_alternatives must be 0 or a positive integer"):
+    with pytest.raises(AITuneUserInputError, match="keep_alternatives must be an integer of at least 0"):
         ait.save(loaded, tmp_path / "x.ait", keep_alternatives=-1)
 
 
