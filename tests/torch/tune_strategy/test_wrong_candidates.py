@@ -14,6 +14,7 @@ from aitune.torch.tune_strategy.latency_budget_strategy import LatencyBudgetStra
 from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStrategy
 from aitune.torch.tune_strategy.min_latency_strategy import MinLatencyStrategy
 from aitune.torch.tune_strategy.one_backend_strategy import OneBackendStrategy
+from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
 
 STRATEGIES = {
     "MaxThroughput": MaxThroughputStrategy,
@@ -120,23 +121,28 @@ class ForgetsToCount(FakeBackend):
         return x * 2
 
 
-class ChecksItself(OneBackendStrategy):
-    """Asks for the comparison by itself, as a subclass may."""
+class ChecksItself(TuneStrategy):
+    """Compares two backends by itself, as a subclass may, and measures nothing."""
 
-    def _post_tune(self, backend, name, graph_spec, data):
-        self.agreements = [self.check_correctness(each, name, graph_spec, data) for each in (backend, self.stateless)]
+    def _candidates(self):
+        return []
+
+    def _tune(self, module, name, graph_spec, data, device, cache_dir):
+        self.agreements = []
+        for backend in (ForgetsToCount("stateless"), FakeBackend("right")):
+            backend.build(module, graph_spec, data, device, cache_dir)
+            backend.activate()
+            self.agreements.append(self.check_correctness(backend, name, graph_spec, data))
+        return backend
 
 
 def test_a_subclass_that_compares_by_itself_sees_a_state_that_is_not_kept(tmp_path):
     module = Counts().eval()
     graph_spec, data = record_graph(module, [call(torch.randn(size, 3)) for size in (1, 4)])
-    strategy = ChecksItself(FakeBackend("right"))
-    strategy.stateless = ForgetsToCount("stateless")
-    strategy.stateless.build(module, graph_spec, data, torch.device("cpu"), tmp_path)
-    strategy.stateless.activate()
+    strategy = ChecksItself()
     before = module.calls.clone()
     strategy.tune(module, "net", graph_spec, data, torch.device("cpu"), tmp_path)
-    right, stateless = strategy.agreements
+    stateless, right = strategy.agreements
     assert right.passed, right.rejection
     assert (stateless.rejection.check, stateless.rejection.output) == ("state", "calls")
     assert module.calls == before
