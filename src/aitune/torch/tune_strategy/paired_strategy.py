@@ -43,7 +43,8 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
     decides alone; one whose :meth:`_measure` returns a result that is no :class:`SweepResult` is not compared in pairs.
 
     Args:
-        args: Arguments of :class:`ProfilingTuneStrategy`.
+        backends: Candidates in order of preference; ``None`` takes the defaults.
+        profiling_config: How candidates are profiled; ``None`` takes the batch sizes of the run, or powers of two.
         sweep_threads: Whether candidates that have threads of their own are also tried with half of the thread budget
             and with one thread.
         kwargs: Arguments of :class:`ProfilingTuneStrategy`.
@@ -56,9 +57,16 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
     _metric_unit = "samples/s"
     _value_fmt = ".2f"
 
-    def __init__(self, *args: Any, sweep_threads: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        backends: list[Backend] | None = None,
+        profiling_config: ProfilingConfig | None = None,
+        *,
+        sweep_threads: bool = False,
+        **kwargs: Any,
+    ) -> None:
         self._sweep_threads = check_flag("sweep_threads", sweep_threads)
-        super().__init__(*args, **kwargs)
+        super().__init__(backends, profiling_config, **kwargs)
 
     @property
     def _backends(self) -> list[Backend]:
