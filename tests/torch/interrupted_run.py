@@ -18,6 +18,7 @@ from tuning_models import HurryBackend, QuickStrategy, SleepyNet, plain_answer, 
 import aitune.torch as ait
 from aitune.testing.fakes import FakeBackend
 from aitune.torch.config import config
+from aitune.torch.tune_strategy.cost_history import FILE_NAME
 
 
 class Endless(FakeBackend):
@@ -82,7 +83,7 @@ def run(where: str, folder: Path) -> dict[str, Any]:
         "right": right,
         "states": [tuned.state.value, fresh.state.value],
         "served": tuned.stats().served,
-        "files": [str(path) for path in folder.rglob("*") if path.is_file()],
+        "files": [str(path) for path in folder.rglob("*") if path.is_file() and path.name != FILE_NAME],
     }
 
 
