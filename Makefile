@@ -17,7 +17,7 @@ demo: setup ## Tune a real sentence encoder on this machine and show the table
 	$(BIN)/python examples/demo.py
 
 test: lint ## Run lint, types, layers and all tests, two files at a time
-	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ALONE)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=10 $(ALONE:%=--ignore=%)
 
 coverage: setup ## Run the tests that need no compiler, one after the other, and show what they cover
