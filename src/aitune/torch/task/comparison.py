@@ -256,7 +256,7 @@ def _compare_exactly(pair: _Pair, budget: AccuracyBudget | None) -> tuple[Output
     for alternative in pair.expectation.alternatives:
         wrong &= pair.candidate != alternative
     tied = pair.expectation.tied
-    if tied is not None:
+    if tied is not None and tied.any():
         seen = torch.stack([pair.reference, *pair.expectation.alternatives])[:, tied]
         wrong &= ~(tied & (pair.candidate >= seen.min()) & (pair.candidate <= seen.max()))
     share = wrong.to(torch.float64).mean().item() if wrong.numel() else 0.0
