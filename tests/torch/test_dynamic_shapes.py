@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,8 +25,13 @@ def test_exactly_the_bounds_in_order_are_accepted(kind: type[DynamicDim], low: i
 @pytest.mark.parametrize("place", ["min", "max"])
 def test_only_integers_are_sizes(size: object, place: str) -> None:
     bounds = {"min": 1, "max": 4, place: size}
-    with pytest.raises(AITuneUserInputError, match=f"{place} must be a positive integer"):
+    with pytest.raises(AITuneUserInputError, match=f"'length': {place} must be an integer of at least 1"):
         DynamicDim("length", **bounds)  # type: ignore[arg-type]
+
+
+def test_an_integer_of_numpy_becomes_a_plain_one() -> None:
+    dim = DynamicDim("length", np.int64(1), np.int32(4), np.int8(2))
+    assert [type(size) for size in (dim.min, dim.max, dim.opt)] == [int, int, int]
 
 
 @pytest.mark.parametrize("name", ["", None, 3])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from aitune.exceptions import AITuneUserInputError
+from aitune.utils.validation import positive_integer
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,10 @@ class DynamicDim:
         kind = type(self).__name__
         if not isinstance(self.name, str) or not self.name:
             raise AITuneUserInputError(f"{kind}: name must be a non-empty string, got {self.name!r}")
-        sizes = {"min": self.min, "max": self.max}
-        if self.opt is not None:
-            sizes["opt"] = self.opt
-        for label, size in sizes.items():
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise AITuneUserInputError(f"{kind} {self.name!r}: {label} must be a positive integer, got {size!r}")
+        for label in ("min", "max") if self.opt is None else ("min", "max", "opt"):
+            # An integer of NumPy becomes a plain one; the dataclass is frozen.
+            size = positive_integer(getattr(self, label), f"{kind} {self.name!r}: {label}")
+            object.__setattr__(self, label, size)
         if self.min >= self.max:
             raise AITuneUserInputError(
                 f"{kind} {self.name!r}: min must be below max, got min={self.min}, max={self.max}; "
