@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from aitune.artifact.fit import Machine, this_machine, why_unfit
+from aitune.artifact.fit import MachineAbilities, this_machine, why_unfit
 from aitune.artifact.manifest import RequirementsRecord
 from aitune.utils.processor import processor_features, processor_name
 
-MACHINE = Machine("Linux", "x86_64", frozenset({"avx2", "fma"}), {"cpu": (None,), "cuda": ("9.0", "8.0")})
+MACHINE = MachineAbilities("Linux", "x86_64", frozenset({"avx2", "fma"}), {"cpu": (None,), "cuda": ("9.0", "8.0")})
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_what_a_machine_must_have(needed: dict[str, Any], reason: str | None) ->
 
 
 def test_a_processor_of_which_nothing_is_known_has_nothing() -> None:
-    unknown = Machine("Linux", "x86_64", frozenset())
+    unknown = MachineAbilities("Linux", "x86_64", frozenset())
     assert why_unfit(RequirementsRecord(processor_features=("avx2",)), unknown) is not None
     assert why_unfit(RequirementsRecord(), unknown) is None
 

@@ -11,7 +11,7 @@ from aitune.utils.processor import processor_features
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineAbilities:
     """What a machine has.
 
     Args:
@@ -28,13 +28,13 @@ class Machine:
     compute_capabilities: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: {"cpu": (None,)})
 
 
-def this_machine(compute_capabilities: Mapping[str, tuple[str | None, ...]] | None = None) -> Machine:
+def this_machine(compute_capabilities: Mapping[str, tuple[str | None, ...]] | None = None) -> MachineAbilities:
     """Describe the machine that this runs on.
 
     Args:
         compute_capabilities: Devices beside the CPU, which only who has torch knows.
     """
-    return Machine(
+    return MachineAbilities(
         platform.system(),
         platform.machine(),
         frozenset(processor_features()),
@@ -42,7 +42,7 @@ def this_machine(compute_capabilities: Mapping[str, tuple[str | None, ...]] | No
     )
 
 
-def why_unfit(needed: RequirementsRecord, machine: Machine) -> str | None:
+def why_unfit(needed: RequirementsRecord, machine: MachineAbilities) -> str | None:
     """Say why a build cannot run on a machine; ``None`` when nothing speaks against it.
 
     Args:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class BackendState:
+class BackendAvailability:
     """Whether one backend can run here.
 
     Args:
@@ -43,7 +43,7 @@ class Findings:
     environment: Environment
     cache: CacheFolder
     device: str
-    backends: tuple[BackendState, ...]
+    backends: tuple[BackendAvailability, ...]
 
 
 def doctor(
@@ -81,7 +81,7 @@ def look(device: str) -> Findings:
         environment=gather_environment(),
         cache=inspect_cache_folder(config.resolve_cache_dir()),
         device=device,
-        backends=tuple(BackendState(name, reason is None, reason) for name, reason in reasons.items()),
+        backends=tuple(BackendAvailability(name, reason is None, reason) for name, reason in reasons.items()),
     )
 
 

@@ -14,7 +14,7 @@ from aitune.torch.backend.backend import Backend
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
 
-Stage = Literal["can_run", "build", "activate", "infer"]
+FailingStage = Literal["can_run", "build", "activate", "infer"]
 
 
 class FakeBackend(Backend):
@@ -35,7 +35,7 @@ class FakeBackend(Backend):
         self,
         label: str = "fake",
         alter: Callable[[torch.Tensor], torch.Tensor] | None = None,
-        fails_at: Stage | None = None,
+        fails_at: FailingStage | None = None,
         is_exact: bool = True,
     ) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class FakeBackend(Backend):
         """Say that it cannot run, if that is its stage to fail."""
         return f"{self.label} cannot run on purpose" if self._fails_at == "can_run" else None
 
-    def _fail_at(self, stage: Stage) -> None:
+    def _fail_at(self, stage: FailingStage) -> None:
         if self._fails_at == stage:
             raise RuntimeError(f"{self.label} fails at {stage} on purpose")
 

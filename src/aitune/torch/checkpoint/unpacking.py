@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import torch
 
-from aitune.artifact.fit import Machine, this_machine, why_unfit
+from aitune.artifact.fit import MachineAbilities, this_machine, why_unfit
 from aitune.artifact.graph_record import GraphRecord
 from aitune.artifact.manifest import BackendRecord, ModuleRecord, TunedGraphRecord
 from aitune.artifact.reading import Artifact, DamagedError
@@ -129,7 +129,7 @@ def _unused_members_checked(artifact: Artifact, options: UnpackingOptions) -> It
 class _Loader:
     artifact: Artifact
     options: UnpackingOptions
-    machine: Machine
+    machine: MachineAbilities
     specs: Mapping[GraphRecord, GraphSpec]
 
     def load_all(self, root: Any, finish_check: Callable[[], None]) -> dict[str, Module]:
