@@ -46,6 +46,7 @@ PROGRAMS = (
     Program("dispatch", ("--check",), ("--calls", "2000")),
     Program("artifact_load", quick=("--rounds", "1"), stores=False),
     Program("cold_start", quick=("--only", "resnet18", "--backends", "ONNXRuntime", "--rounds", "1")),
+    Program("checking_time", quick=("--only", "perceptron", "--backends", "ONNXRuntime")),
     Program("latency_budget", quick=("--runs", "1", "--required", "0")),
     Program("noise", quick=("--trials", "3")),
     Program(

@@ -11,6 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import bench_tools
+import checking_time
 import noise
 import zoo
 
@@ -104,3 +105,14 @@ def test_settings_of_a_result_are_plain(tmp_path):
     stored = json.loads(options.json.read_text())
     assert stored["settings"] == {"trials": 3, "only": ["a"]}
     assert stored["machine"]
+
+
+@pytest.mark.parametrize(
+    ("check_seconds", "status", "met"),
+    [((1.0, 2.0, 9.0), "ok", True), ((1.0, 2.1, 9.0), "ok", False), ((1.0, 1.0, 1.0), "failed", False)],
+)
+def test_checking_is_judged_by_the_median_of_what_came_through(check_seconds, status, met):
+    candidates = [checking_time.Checked("mlp", "ONNXRuntime", status, 2.0, seconds) for seconds in check_seconds]
+    model = checking_time.Model("mlp", 0.5, tuple(candidates))
+    (requirement,) = checking_time.requirements_of([model])
+    assert requirement.met is met
