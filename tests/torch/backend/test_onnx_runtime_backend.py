@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -166,7 +168,9 @@ def test_many_threads_get_their_own_answers(encoder: Any) -> None:
 
 def test_settings_are_checked() -> None:
     for settings in ({"num_threads": 0}, {"num_threads": True}, {"opset_version": -1}):
-        with pytest.raises(AITuneUserInputError, match="positive integer"):
+        with pytest.raises(AITuneUserInputError, match=r"ONNXRuntimeBackendConfig: .+ integer of at least 1"):
             ONNXRuntimeBackendConfig(**settings)
+    counted = ONNXRuntimeBackendConfig(num_threads=numpy.int64(2))  # type: ignore[arg-type,unused-ignore]
+    assert ONNXRuntimeBackendConfig.from_dict(json.loads(json.dumps(counted.to_dict()))) == counted
     with pytest.raises(AITuneUserInputError, match="plain data"):
         ONNXRuntimeBackendConfig(execution_provider=object())  # type: ignore[arg-type]

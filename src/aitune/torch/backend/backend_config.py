@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from aitune.exceptions import AITuneUserInputError, ArtifactError
+from aitune.utils.validation import positive_integer
 
 ConfigT = TypeVar("ConfigT", bound="BackendConfig")
 
@@ -83,7 +84,7 @@ def require_choice(config: BackendConfig, name: str, allowed: tuple[object, ...]
 
 
 def require_positive(config: BackendConfig, name: str) -> None:
-    """Check that a field is a positive integer or ``None``.
+    """Make a field a positive ``int``, where it is not ``None``; integers of NumPy are taken.
 
     Args:
         config: The configuration.
@@ -93,8 +94,8 @@ def require_positive(config: BackendConfig, name: str) -> None:
         AITuneUserInputError: It is something else.
     """
     value = getattr(config, name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise AITuneUserInputError(f"{type(config).__name__}: {name} must be a positive integer or None, got {value!r}")
+    if value is not None:
+        object.__setattr__(config, name, positive_integer(value, f"{type(config).__name__}: {name}"))
 
 
 _DTYPE_PREFIX = "torch."

@@ -60,9 +60,9 @@ class ONNXRuntimeBackendConfig(BackendConfig):
     quantization: Literal["int8_dynamic"] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_positive(self, "opset_version")
         require_positive(self, "num_threads")
+        super().__post_init__()
         require_choice(self, "quantization", (None, "int8_dynamic"))
 
 

@@ -55,11 +55,11 @@ class OpenVINOBackendConfig(BackendConfig):
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
+        require_positive(self, "num_threads")
         super().__post_init__()
         require_choice(self, "precision", ("f32", "bf16", "f16"))
         require_choice(self, "performance_hint", ("latency", "throughput"))
         require_choice(self, "conversion", ("auto", "export", "onnx", "module"))
-        require_positive(self, "num_threads")
 
 
 class OpenVINOBackend(ArtifactBackend):
