@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
 
 MODEL_FILE = "model.onnx"
+_MESSAGE_LINES = 8
 
 
 def input_name(position: int) -> str:
@@ -112,6 +112,6 @@ def onnx_from_trace(
     return path
 
 
-def _first_lines(error: BaseException, most: int = 8) -> str:
-    lines: Sequence[str] = [line for line in str(error).strip().splitlines() if line.strip()]
-    return f"{type(error).__name__}: " + "\n".join(lines[:most])
+def _first_lines(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: " + "\n".join(lines[:_MESSAGE_LINES])

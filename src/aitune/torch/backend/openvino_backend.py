@@ -206,7 +206,7 @@ def _convert_export(exported: ExportedGraph) -> Any:
         with quiet_converters():
             model = openvino.convert_model(exported.program)
     except Exception as error:
-        raise ExportError(f"OpenVINO cannot convert the exported program: {_first_line(error)}") from error
+        raise ExportError(f"OpenVINO cannot convert the exported program: {_first_lines(error)}") from error
     # An input that the forward does not use may be missing; the others keep the names of the program.
     positions = {name: position for position, name in enumerate(exported.program.graph_signature.user_inputs)}
     for port in model.inputs:
@@ -225,7 +225,7 @@ def _convert_onnx(exported: ExportedGraph, graph_spec: GraphSpec, folder: Path) 
         with quiet_converters():
             return openvino.convert_model(str(path))
     except Exception as error:
-        raise ExportError(f"OpenVINO cannot convert the ONNX model: {_first_line(error)}") from error
+        raise ExportError(f"OpenVINO cannot convert the ONNX model: {_first_lines(error)}") from error
 
 
 def _convert_module(flat_module: FlatModule, example: tuple[torch.Tensor, ...]) -> Any:
@@ -235,7 +235,7 @@ def _convert_module(flat_module: FlatModule, example: tuple[torch.Tensor, ...]) 
         try:
             model = openvino.convert_model(flat_module, example_input=tuple(tensor.clone() for tensor in example))
         except Exception as error:
-            raise ExportError(f"OpenVINO cannot convert the module: {_first_line(error)}") from error
+            raise ExportError(f"OpenVINO cannot convert the module: {_first_lines(error)}") from error
     if len(model.inputs) != len(example):
         raise ExportError(f"OpenVINO kept {len(model.inputs)} of {len(example)} inputs; which is which is not known")
     for position, port in enumerate(model.inputs):
@@ -250,6 +250,6 @@ def _save(model: Any, path: Path) -> None:
     openvino.save_model(model, str(path), compress_to_fp16=False)
 
 
-def _first_line(error: BaseException) -> str:
+def _first_lines(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:3])}"
