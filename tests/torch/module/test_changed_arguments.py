@@ -38,10 +38,23 @@ class Held:
     value: Any
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    value: Any
+
+
+@dataclasses.dataclass
+class HeldTwice(OrderedDict[str, Any]):
+    """As the outputs of transformers are."""
+
+    value: Any = None
+
+
 @pytest.mark.parametrize(
     ("value", "possible"),
     [
         ([], True), ({}, True), (OrderedDict(), True), (UserDict(), True), (Held(1), True),
+        (Slotted(1), True), (HeldTwice(1), False),
         ((), False), (torch.zeros(1), False), (Held, False), (object(), False), (torch.Size([1]), False),
     ],
 )  # fmt: skip
@@ -64,6 +77,7 @@ def test_arguments_that_hold_other_objects_are_named() -> None:
     [
         ([1], [2, 3]), ({"a": 1}, {"b": 2, "a": 3}), (OrderedDict(a=1), OrderedDict(b=2)),
         (UserDict(a=1), UserDict(b=2)), (Held(1), Held([2])),
+        (Slotted(1), Slotted([2])),
     ],
 )  # fmt: skip
 def test_the_callers_own_object_gets_the_contents(target: Any, contents: Any) -> None:
@@ -98,6 +112,23 @@ def test_an_argument_that_is_returned_is_the_callers_own() -> None:
     assert output["kept"] is kept
     assert torch.equal(kept[0] * 2, output["y"])
     assert served(wrapped) == 1
+
+
+def test_one_object_for_two_arguments_is_left_to_the_original() -> None:
+    class Both(torch.nn.Module):
+        def forward(self, x: torch.Tensor, a: list[torch.Tensor], b: list[torch.Tensor]) -> torch.Tensor:
+            a.append(x)
+            b.append(x * 2)
+            return x + 1
+
+    wrapped = tuned(Both(), call(X, [], []))
+    one: list[torch.Tensor] = []
+    other: list[torch.Tensor] = []
+    wrapped(X, one, other)
+    assert (len(one), len(other), served(wrapped)) == (1, 1, 1)
+    both: list[torch.Tensor] = []
+    wrapped(X, both, both)
+    assert (len(both), served(wrapped)) == (2, 1)
 
 
 def test_a_backend_that_fails_leaves_the_arguments_to_the_original() -> None:

@@ -40,8 +40,20 @@ def can_be_put_back(value: Any) -> bool:
     """Say whether an argument can be given other contents: a list, a dict, a dataclass, a ``DynamicCache``."""
     if isinstance(value, type):
         return False
-    known = dataclasses.is_dataclass(value) or isinstance(value, UserDict) or is_dynamic_cache(type(value))
+    # One that is a dict as well, as outputs of transformers are, holds its values twice.
+    fields = dataclasses.is_dataclass(value) and not isinstance(value, dict)
+    known = fields or isinstance(value, UserDict) or is_dynamic_cache(type(value))
     return known or type(value) in (list, dict, OrderedDict)
+
+
+def is_given_twice(names: Sequence[str], named: Mapping[str, Any]) -> bool:
+    """Say whether one object is several arguments, of which the forward changes one: all of them would change.
+
+    Args:
+        names: The arguments that the forward changes.
+        named: The arguments of a call.
+    """
+    return any(named[name] is value for name in names for other, value in named.items() if other != name)
 
 
 def with_arguments(output: Any, changed: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,12 +88,21 @@ def _fill(target: Any, contents: Any) -> None:
     elif isinstance(target, UserDict):
         target.data = contents.data
     elif dataclasses.is_dataclass(target):
-        vars(target).update(vars(contents))
+        _fill_dataclass(target, contents)
     elif isinstance(target, dict):
         target.clear()
         target.update(contents)
     else:
         target.layers = contents.layers
+
+
+def _fill_dataclass(target: Any, contents: Any) -> None:
+    # Past what the class does on assignment: it may be frozen, and may have slots in place of a __dict__.
+    for name in (field.name for field in dataclasses.fields(target)):
+        if hasattr(contents, name):
+            object.__setattr__(target, name, getattr(contents, name))
+        elif hasattr(target, name):
+            object.__delattr__(target, name)
 
 
 class ReturningArguments(torch.nn.Module):

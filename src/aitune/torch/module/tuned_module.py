@@ -12,7 +12,7 @@ import torch
 
 from aitune.exceptions import AITuneUserInputError, UnsupportedCallError
 from aitune.torch.module.call_statistics import CallCounters, CallStatistics
-from aitune.torch.module.changed_arguments import ReturningArguments, put_back
+from aitune.torch.module.changed_arguments import ReturningArguments, is_given_twice, put_back
 from aitune.torch.module.dispatch_source import (
     ERROR,
     FALLBACK_CAUSES,
@@ -156,7 +156,7 @@ class TunedModule:
         for number in self._unwritten:
             graph = self.graphs[number]
             if mismatch(metadata, graph.spec, graph.backend.equal_symbols) is None:
-                return number
+                return None if is_given_twice(graph.spec.changed_arguments, named) else number
         return None
 
     def _state_cause(self, graph: TunedGraph, given: _Given) -> int | None:
@@ -233,7 +233,7 @@ class TunedModule:
             # The call may be wrong in any way, and what is wrong with it is for the original to say.
             reasons = [str(error)]
         said = "; ".join(reason for reason in reasons if reason)
-        return f"{who}: a call is outside the tuned graphs: {said or 'a tensor is a lazy negative or conjugate'}"
+        return f"{who}: a call is outside the tuned graphs: {said or _UNSEEN_REASONS}"
 
     def _note_failure(self, number: int, error: Exception) -> None:
         with self._warn_lock:
@@ -247,6 +247,8 @@ class TunedModule:
             )
 
 
+# What metadata of a call does not show.
+_UNSEEN_REASONS = "a tensor is a lazy negative or conjugate, or two arguments are one object that the forward changes"
 _TRAINING_MODE = FALLBACK_CAUSES.index("training mode")
 
 
