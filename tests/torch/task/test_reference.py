@@ -9,6 +9,7 @@ from aitune.exceptions import AITuneUserInputError
 from aitune.testing.graphs import call, record_graph
 from aitune.torch.dynamic_shapes import BatchDim, DynamicDim
 from aitune.torch.task.correctness import check
+from aitune.torch.task.float64_run import Float64Copy
 from aitune.torch.task.reference import make_references
 from aitune.torch.task.structure import tensors_with_locators
 
@@ -198,22 +199,23 @@ def test_a_float32_output_of_a_half_module_is_judged_by_the_noise_of_the_half():
     assert expectation.tolerance.floor == 5e-3
 
 
+class Best(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_parameter("weight", nn.Parameter(torch.randn(4, 6)))
+        with torch.no_grad():
+            # Two classes that only rounding tells apart.
+            self.weight[2] = self.weight[1]
+
+    def forward(self, x):
+        return (x @ self.weight.T).argmax(-1)
+
+
 def test_an_argmax_tie_allows_both_and_a_clear_one_only_itself():
-    class Best(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_parameter("weight", nn.Parameter(torch.randn(4, 6)))
-            with torch.no_grad():
-                # Two classes that only rounding tells apart.
-                self.weight[2] = self.weight[1]
-
-        def forward(self, x):
-            return (x @ self.weight.T).argmax(-1)
-
     references = references_of(seeded(Best), batches(8, 32))
     tied = clear = 0
     for reference in references.calls:
-        others = torch.stack([reference.output, *reference.expectations[0].alternatives])
+        others = torch.stack([reference.output, *reference.expectations[0].rounded()])
         for column in others.T:
             seen = set(column.tolist())
             assert seen in ({0}, {3}, {1, 2}, {1}, {2})
@@ -221,6 +223,31 @@ def test_an_argmax_tie_allows_both_and_a_clear_one_only_itself():
             clear += seen in ({0}, {3})
     assert tied >= 10
     assert clear >= 10
+
+
+def test_integers_are_rounded_only_when_a_candidate_gives_others(monkeypatch):
+    runs = []
+    run = Float64Copy.perturbed_runs
+    monkeypatch.setattr(Float64Copy, "perturbed_runs", lambda *args: runs.append(1) or run(*args))
+    module = seeded(Best)
+    references = references_of(module, batches(8, 32))
+    assert check(module, references).passed
+    assert not runs
+    other_way = check(lambda x: 3 - (x @ module.weight.flip(0).T).argmax(-1), references)
+    assert other_way.passed, other_way.rejection
+    assert not check(lambda x: module(x).roll(1), references).passed
+    assert len(runs) == 1
+
+
+def test_integers_that_hang_on_the_dtype_have_to_agree_exactly():
+    class Bits(nn.Module):
+        def forward(self, x):
+            return torch.full(x.shape[:1], torch.finfo(x.dtype).bits)
+
+    module = Bits()
+    references = references_of(module, batches(2, 4))
+    assert check(module, references).passed
+    assert not check(lambda x: module(x.double()), references).passed
 
 
 def test_rows_are_picked_where_the_original_keeps_them_apart():

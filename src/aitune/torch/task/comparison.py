@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,8 @@ class Expectation:
         tolerance: Limits; ``None`` takes those of the reference's dtype.
         noise: Relative L2 error of the module itself against its float64 run.
         exact: The float64 run, same shape as the output; it is compared with instead of the reference.
-        alternatives: For integers and bools: other values that the rounding of the module could give as well.
+        alternatives: For integers and bools: other values that are right as well.
+        rounded: For integers and bools: gives further ones, which hang on rounding; asked only where values differ.
         tied: For integers: which elements hang on the order of equal values; they may be anything in the range of such.
         scale: Usual size (root mean square) of an element; ``None`` takes the reference's own.
         batch_axis: Position of the axis that holds the rows of a batch, if there is one.
@@ -38,6 +39,7 @@ class Expectation:
     noise: float | None = None
     exact: torch.Tensor | None = None
     alternatives: tuple[torch.Tensor, ...] = ()
+    rounded: Callable[[], tuple[torch.Tensor, ...]] | None = None
     tied: torch.Tensor | None = None
     scale: float | None = None
     batch_axis: int | None = None
@@ -252,13 +254,10 @@ def _compare_values(pair: _Pair, budget: AccuracyBudget | None) -> tuple[OutputA
 
 
 def _compare_exactly(pair: _Pair, budget: AccuracyBudget | None) -> tuple[OutputAgreement, Rejection | None]:
-    wrong = pair.candidate != pair.reference
-    for alternative in pair.expectation.alternatives:
-        wrong &= pair.candidate != alternative
-    tied = pair.expectation.tied
-    if tied is not None and tied.any():
-        seen = torch.stack([pair.reference, *pair.expectation.alternatives])[:, tied]
-        wrong &= ~(tied & (pair.candidate >= seen.min()) & (pair.candidate <= seen.max()))
+    known = pair.expectation
+    wrong = _wrong_integers(pair, known.alternatives)
+    if known.rounded is not None and wrong.any():
+        wrong = _wrong_integers(pair, (*known.alternatives, *known.rounded()))
     share = wrong.to(torch.float64).mean().item() if wrong.numel() else 0.0
     allowed = 0.0 if budget is None else _budget_error(budget)
     agreement = OutputAgreement(pair.output, share, share, None, None, _finite(allowed))
@@ -267,6 +266,17 @@ def _compare_exactly(pair: _Pair, budget: AccuracyBudget | None) -> tuple[Output
     text = f"{int(wrong.sum())} of {wrong.numel()} elements differ"
     limit = f"none, {text}" if allowed == 0.0 else f"a share of {allowed:.3g}, {text}"
     return agreement, pair.reject_at("value", wrong, limit)
+
+
+def _wrong_integers(pair: _Pair, alternatives: Sequence[torch.Tensor]) -> torch.Tensor:
+    wrong = pair.candidate != pair.reference
+    for alternative in alternatives:
+        wrong &= pair.candidate != alternative
+    tied = pair.expectation.tied
+    if tied is not None and tied.any():
+        seen = torch.stack([pair.reference, *alternatives])[:, tied]
+        wrong &= ~(tied & (pair.candidate >= seen.min()) & (pair.candidate <= seen.max()))
+    return wrong
 
 
 def _budget_error(budget: AccuracyBudget) -> float:

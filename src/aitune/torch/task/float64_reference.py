@@ -1,25 +1,24 @@
-"""What a float64 run shows: the right values, how much the module itself rounds, which integers hang on rounding."""
+"""What a float64 run shows: the right values, and how much the module itself rounds."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.comparison import Expectation, as_real_float64, measure
 from aitune.torch.task.float64_run import Float64Copy, Float64Unavailable
+from aitune.torch.task.rounded_integers import RoundedIntegers
 from aitune.torch.task.structure import tensors_with_locators
 from aitune.torch.task.tolerance import Tolerance, coarser, tolerance_for
 
 # Above its usual limit the noise of a module is believed up to this multiple of it, and only where a run that rounds
 # every result has an error of the same size: some computations (a sine of large values) are that sensitive.
 _MOST_EXPLAINED = 10.0
-
-# More integers than this share hang on rounding: then the runs are not the same computation.
-_MAX_TIED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,8 @@ def refine_expectations(
     """Add usual sizes, tolerances, and, where a copy of the module runs in float64, exact values and noise.
 
     The noise of an output is the largest error of the original against the float64 run over all calls. An integer or
-    bool that changes when weights and inputs are changed by about their rounding may take any of the values seen then.
+    bool that changes when weights and inputs are changed by about their rounding may take any of the values seen then;
+    that is looked at when a candidate gives other ones.
 
     Args:
         module: The original module; it is not changed.
@@ -55,20 +55,26 @@ def refine_expectations(
         The expectations of each call, and why the float64 run could not be used, if it could not.
     """
     precision = coarsest_dtype(module, calls[0].call)
-    copied, runs, tied_runs, note = _float64_runs(module, calls, precision, seed, max_parameters)
+    copied, runs, note = _float64_runs(module, calls, max_parameters)
+    integers = RoundedIntegers(
+        module, [call.call for call in calls], [call.outputs for call in calls], runs,
+        precision=precision, seed=seed, max_parameters=max_parameters,
+    )  # fmt: skip
     refined: list[list[Expectation]] = [[] for _ in calls]
     for position in range(len(calls[0].outputs)):
         outputs = [call.outputs[position] for call in calls]
         known = [call.expectations[position] for call in calls]
-        exact = [_usable(output, run[position]) for output, run in zip(outputs, runs, strict=False)]
-        exact += [None] * (len(calls) - len(exact))
         if tolerance_for(outputs[0].dtype) is None:
-            tied = [[run[number][position] for run in tied_runs] for number in range(len(calls))]
-            column, problem = _refine_integers(outputs, known, exact, tied)
+            column = [
+                replace(each, rounded=partial(integers.alternatives, number, position))
+                for number, each in enumerate(known)
+            ]
         else:
+            exact = [_usable(output, run[position]) for output, run in zip(outputs, runs, strict=False)]
+            exact += [None] * (len(calls) - len(exact))
             rounding = _Rounding(copied, calls, precision, position)
             column, problem = _refine_floats(outputs, known, exact, _limits(precision), rounding)
-        note = note or problem
+            note = note or problem
         for row, expectation in zip(refined, column, strict=True):
             row.append(expectation)
     return [tuple(row) for row in refined], note
@@ -97,12 +103,11 @@ def _limits(dtype: torch.dtype) -> Tolerance:
 
 
 def _float64_runs(
-    module: torch.nn.Module, calls: Sequence[EagerCall], precision: torch.dtype, seed: int, max_parameters: int
-) -> tuple[Float64Copy | None, list[list[torch.Tensor]], list[list[list[torch.Tensor]]], str | None]:
-    """Run all calls in float64, and again with perturbed values where there are integers to judge."""
+    module: torch.nn.Module, calls: Sequence[EagerCall], max_parameters: int
+) -> tuple[Float64Copy | None, list[list[torch.Tensor]], str | None]:
+    """Run all calls in float64."""
     copied: Float64Copy | None = None
     runs: list[list[torch.Tensor]] = []
-    tied_runs: list[list[list[torch.Tensor]]] = []
     try:
         copied = Float64Copy(module, max_parameters)
         for call in calls:
@@ -110,11 +115,9 @@ def _float64_runs(
             if len(run) != len(call.outputs):
                 raise Float64Unavailable(f"it returns {len(run)} tensors there instead of {len(call.outputs)}")
             runs.append(run)
-        if any(tolerance_for(tensor.dtype) is None for tensor in calls[0].outputs):
-            tied_runs.extend(copied.perturbed_runs([call.call for call in calls], precision, seed))
     except Float64Unavailable as unavailable:
-        return copied, runs, tied_runs, f"no float64 run, so the original's own output is the reference: {unavailable}"
-    return copied, runs, tied_runs, None
+        return copied, runs, f"no float64 run, so the original's own output is the reference: {unavailable}"
+    return copied, runs, None
 
 
 @dataclass(frozen=True)
@@ -211,30 +214,3 @@ def _usual_size(outputs: Sequence[torch.Tensor], known: Sequence[Expectation]) -
         rows = values.reshape(1, -1) if axis is None else values.movedim(axis, 0).reshape(output.shape[axis], -1)
         sizes.extend(rows.square().mean(dim=1).sqrt().tolist())
     return statistics.median(sizes) if sizes else 0.0
-
-
-def _refine_integers(
-    outputs: Sequence[torch.Tensor],
-    known: Sequence[Expectation],
-    exact: Sequence[torch.Tensor | None],
-    tied: Sequence[Sequence[torch.Tensor]],
-) -> tuple[list[Expectation], str | None]:
-    """Allow for every integer the values that it takes when everything is changed by about its rounding."""
-    refined = []
-    num_tied = num_elements = 0
-    for output, expectation, right, perturbed in zip(outputs, known, exact, tied, strict=True):
-        others = [
-            other
-            for other in (*([] if right is None else [right]), *perturbed)
-            if other.shape == output.shape and other.dtype == output.dtype and not torch.equal(other, output)
-        ]
-        if others:
-            num_tied += int(torch.stack([other != output for other in others]).any(dim=0).sum())
-        num_elements += output.numel()
-        refined.append(replace(expectation, alternatives=tuple(others)))
-    if num_tied > _MAX_TIED_SHARE * num_elements:
-        return list(known), (
-            f"{num_tied} of {num_elements} integers of an output change when weights and inputs change by their "
-            f"rounding; they have to agree exactly all the same"
-        )
-    return refined, None

@@ -119,7 +119,7 @@ def _lenient(base: ReferenceCall, output: Any, sorts: bool) -> tuple[Expectation
             tolerance = replace(tolerance, floor=_LENIENCE * tolerance.floor)
         # Equal values are likely here, and their order is open.
         is_open = known.is_random or (sorts and tolerance is None)
-        plain = replace(known, exact=None, alternatives=(), tied=None, is_random=is_open)
+        plain = replace(known, exact=None, alternatives=(), rounded=None, tied=None, is_random=is_open)
         lenient.append(replace(plain, scale=None, tolerance=tolerance))
     return tuple(lenient)
 

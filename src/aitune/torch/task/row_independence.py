@@ -111,6 +111,16 @@ def _doubled(known: Expectation, tolerance: Tolerance | None, row: int) -> Expec
         tolerance = replace(tolerance, floor=2 * tolerance.floor, noise_factor=2 * tolerance.noise_factor)
     axis, factor = known.batch_axis, known.batch_factor
     assert axis is not None
-    other = tuple(values.narrow(axis, row * factor, factor) for values in known.alternatives)
-    tied = None if known.tied is None else known.tied.narrow(axis, row * factor, factor)
-    return replace(known, tolerance=tolerance, exact=None, alternatives=other, tied=tied)
+
+    def of_the_row(values: torch.Tensor) -> torch.Tensor:
+        return values.narrow(axis, row * factor, factor)
+
+    rounded = known.rounded
+    return replace(
+        known,
+        tolerance=tolerance,
+        exact=None,
+        alternatives=tuple(map(of_the_row, known.alternatives)),
+        rounded=None if rounded is None else lambda: tuple(map(of_the_row, rounded())),
+        tied=None if known.tied is None else of_the_row(known.tied),
+    )
