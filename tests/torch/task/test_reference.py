@@ -250,6 +250,25 @@ def test_integers_that_hang_on_the_dtype_have_to_agree_exactly():
     assert not check(lambda x: module(x.double()), references).passed
 
 
+INPUT_DTYPES = [
+    torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64, torch.bool,
+    torch.int8, torch.uint8, torch.uint16, torch.uint32,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", INPUT_DTYPES, ids=str)
+def test_calls_of_every_dtype_are_made_up_and_probed(dtype):
+    class Widens(nn.Module):
+        def forward(self, x):
+            return x.to(torch.complex64 if x.is_complex() else torch.float32) * 2
+
+    module = Widens()
+    references = references_of(module, [call(sample.args[0].abs().to(dtype)) for sample in batches(2, 4)])
+    assert len(references.calls) > 2
+    assert bool(references.probes) is dtype.is_floating_point
+    assert check(module, references).passed
+
+
 def test_rows_are_picked_where_the_original_keeps_them_apart():
     _, references = tagger_references()
     assert [row.row for row in references.rows] == [0, 1]

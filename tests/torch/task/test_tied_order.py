@@ -73,3 +73,10 @@ def test_a_row_without_ties_may_stand_beside_one_with_ties():
     assert any(known.tied is not None for made in references.calls for known in made.expectations)
     assert references.rows
     assert check(module, references).passed
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.uint16, torch.int32], ids=str)
+def test_indices_of_another_dtype_are_compared_as_well(dtype):
+    references = references_for(lambda x: OPEN["topk"](x).to(dtype))
+    other_order = from_the_other_end(OPEN["topk"])
+    assert check(lambda x: other_order(x).to(dtype), references).passed

@@ -274,8 +274,10 @@ def _wrong_integers(pair: _Pair, alternatives: Sequence[torch.Tensor]) -> torch.
         wrong &= pair.candidate != alternative
     tied = pair.expectation.tied
     if tied is not None and tied.any():
-        seen = torch.stack([pair.reference, *alternatives])[:, tied]
-        wrong &= ~(tied & (pair.candidate >= seen.min()) & (pair.candidate <= seen.max()))
+        # As torch's usual integers: others are not ordered.
+        seen = torch.stack([pair.reference, *alternatives])[:, tied].long()
+        got = pair.candidate.long()
+        wrong &= ~(tied & (got >= seen.min()) & (got <= seen.max()))
     return wrong
 
 

@@ -13,7 +13,7 @@ from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.locator import format_locator
 from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
-from aitune.torch.task.comparison import Expectation, compare_outputs
+from aitune.torch.task.comparison import Expectation, as_real_float64, compare_outputs
 from aitune.torch.task.corner_inputs import LabelledCall
 from aitune.torch.task.original_run import run_original
 from aitune.torch.task.outcome import Rejection
@@ -27,7 +27,7 @@ _EXCEPTIONAL = {"NaN": float("nan"), "+inf": float("inf"), "-inf": float("-inf")
 
 # What is made of all values at once: beyond what was recorded, and what no sample is made of alone.
 _UNUSUAL: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "ten times the values, negated,": lambda tensor: tensor * -10,
+    "ten times the values, negated,": lambda tensor: (as_real_float64(tensor) * -10).to(tensor.dtype),
     "zeros": torch.zeros_like,
 }
 
@@ -159,7 +159,7 @@ def _floating_changes(graph_spec: GraphSpec, call: Sample) -> dict[str, tuple[Sa
 
 
 def _has_more_than_two_values(tensor: torch.Tensor) -> bool:
-    flat = tensor.reshape(-1)
+    flat = as_real_float64(tensor)
     return bool(((flat != flat.min()) & (flat != flat.max())).any())
 
 

@@ -114,12 +114,13 @@ class ValueRule:
 
     def _add_noise(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         parts = _real_parts(tensor)
+        values = parts.to(torch.float64)
         noise = torch.randn(parts.shape, generator=generator, dtype=torch.float64).to(parts.device)
-        noisy = parts.to(torch.float64) + _NOISE_SHARE * self.deviation * noise
+        noisy = values + _NOISE_SHARE * self.deviation * noise
         # Reflected into the range that was seen, so that pixels stay pixels and probabilities stay probabilities.
         noisy = torch.where(noisy < self.low, 2 * self.low - noisy, noisy)
         noisy = torch.where(noisy > self.high, 2 * self.high - noisy, noisy).clamp(self.low, self.high)
-        noisy = noisy.where(parts.isfinite(), parts.to(torch.float64)).to(parts.dtype)
+        noisy = noisy.where(values.isfinite(), values).to(parts.dtype)
         return torch.view_as_complex(noisy.contiguous()) if tensor.is_complex() else noisy
 
     def _redraw(self, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
