@@ -94,6 +94,19 @@ def test_a_weight_is_stored_once(tmp_path: Path) -> None:
     assert len(records[0].parts) == 1
 
 
+def test_weights_of_any_form_are_looked_for_or_passed_over(tmp_path: Path) -> None:
+    module = nn.Module()
+    values = torch.randn(20_000, dtype=torch.complex64)
+    for name, tensor in {"conj": values.conj(), "sparse": values.to_sparse(), "meta": values.to("meta")}.items():
+        module.register_buffer(name, tensor)
+    writer, weights = ArtifactWriter(), SharedWeights(module)
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(name.encode() + raw(values.conj().resolve_conj()))
+    records = [weights.add_file(writer, tmp_path / name, name) for name in ("one", "two")]
+    _, members = stored(tmp_path, records, writer)
+    assert members == values.nbytes + len("onetwo")
+
+
 def test_an_openvino_model_and_the_original_weights_share_theirs(tmp_path: Path) -> None:
     calls = [Sample((torch.randn(size, 256),), {}) for size in (2, 3)]
     tuned = set_tuned(seeded(Wide), [(OpenVINOBackend(), calls)], tmp_path / "builds", "wide")

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from aitune.torch.module.tensor_digests import TensorDigests, digest_of, has_plain_values
+from aitune.torch.module.tensor_digests import TensorDigests, bytes_in_line, digest_of, has_plain_values
 
 VALUES = torch.arange(24.0).reshape(2, 3, 4)
 
@@ -28,6 +29,13 @@ def test_equal_values_have_one_hash_however_they_lie_in_memory(tensor: torch.Ten
 @pytest.mark.parametrize("tensor", [torch.zeros(0), torch.tensor(3), torch.zeros(2, dtype=torch.complex64).conj()])
 def test_odd_tensors_have_a_hash(tensor: torch.Tensor) -> None:
     assert digest_of(tensor) == hashlib.sha256(tensor.resolve_conj().numpy().tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("view", [torch.conj, torch._neg_view, torch.t], ids=["conjugate", "negative", "transposed"])
+def test_the_bytes_of_a_view_are_those_of_its_values(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    tensor = view(torch.complex(VALUES[0], VALUES[1]))
+    read = bytes_in_line(tensor).view(tensor.dtype).reshape(tensor.shape)
+    assert torch.equal(read, tensor.resolve_conj().resolve_neg())
 
 
 @pytest.mark.parametrize("tensor", [VALUES.to_sparse(), VALUES.to("meta"), torch.nn.Linear(2, 2, device="meta").weight])

@@ -15,6 +15,7 @@ import torch
 
 from aitune.artifact.manifest import FileRecord, PartRecord
 from aitune.artifact.writing import LARGEST_MEMBER, ArtifactWriter, Range
+from aitune.torch.module.tensor_digests import bytes_in_line, has_plain_values
 
 SMALLEST_SHARED = 1 << 16
 """Bytes below which sharing a weight would cost more in the manifest than it saves."""
@@ -148,9 +149,8 @@ def _range_of(parts: Sequence[PartRecord], offset: int, size: int) -> tuple[Part
 
 def _large_weights(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     for tensor in (*module.parameters(), *module.buffers()):
-        plain = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_meta)
-        if plain and tensor.numel() * tensor.element_size() >= SMALLEST_SHARED:
-            yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        if has_plain_values(tensor) and tensor.nbytes >= SMALLEST_SHARED:
+            yield bytes_in_line(tensor)
 
 
 def _bytes(weight: torch.Tensor) -> bytes:

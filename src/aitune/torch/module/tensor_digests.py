@@ -54,9 +54,18 @@ def digest_of(tensor: torch.Tensor) -> str | None:
     """
     if not has_plain_values(tensor):
         return None
-    line = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    content: Any = line.view(torch.uint8).numpy() if line.numel() else b""
+    content: Any = bytes_in_line(tensor).numpy()
     return hashlib.sha256(content).hexdigest()
+
+
+def bytes_in_line(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's values in row-major order as bytes: one axis of ``uint8`` on the CPU.
+
+    Args:
+        tensor: A tensor with plain values; nothing is copied where they lie so already.
+    """
+    line = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    return line.view(torch.uint8) if line.numel() else torch.empty(0, dtype=torch.uint8)
 
 
 def has_plain_values(tensor: torch.Tensor) -> bool:

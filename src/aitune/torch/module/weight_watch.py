@@ -16,7 +16,7 @@ import torch
 from aitune.torch.module.hook_watch import global_hooks
 from aitune.torch.module.interception import InterceptedForward
 from aitune.torch.module.module_parts import joined, named_parts, plain_tensors, plain_values
-from aitune.torch.module.tensor_digests import TensorDigests, digest_of, has_plain_values
+from aitune.torch.module.tensor_digests import TensorDigests, bytes_in_line, digest_of, has_plain_values
 
 _SAMPLES_PER_TENSOR = 64
 _version = attrgetter("_version")
@@ -282,4 +282,4 @@ def _sample(tensor: torch.Tensor) -> bytes:
 
 
 def _bytes(line: torch.Tensor) -> bytes:
-    return line.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return bytes_in_line(line).numpy().tobytes()

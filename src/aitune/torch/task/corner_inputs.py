@@ -10,6 +10,7 @@ import torch
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
+from aitune.torch.module.tensor_digests import bytes_in_line
 from aitune.torch.module.tensor_spec import TensorSpec
 from aitune.torch.task.call_sizes import corner_sizes, interior_sizes
 from aitune.torch.task.comparison import batch_axis_of
@@ -236,8 +237,4 @@ def _resize(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
 def _fingerprint(tensors: Sequence[torch.Tensor]) -> int:
     """Hash values and shapes; equal tensors of one dtype have equal fingerprints."""
-    parts = []
-    for tensor in tensors:
-        flat = tensor.detach().cpu().resolve_conj().contiguous().reshape(-1)
-        parts.append((tuple(tensor.shape), flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""))
-    return hash(tuple(parts))
+    return hash(tuple((tuple(tensor.shape), bytes_in_line(tensor).numpy().tobytes()) for tensor in tensors))
