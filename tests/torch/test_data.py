@@ -446,6 +446,7 @@ def test_a_batch_without_rows_is_refused() -> None:
         ([1, "1", 1], "samples 0 and 1 .*types"),
         ([None, 1, 1], "samples 0 and 1 .*types"),
         ([{"a": 1}, [1], {"a": 1}], "samples 0 and 1 .*keys"),
+        ([{"a": 1}, {"a": 1}, {"a": 10**30}], r"samples 0 to 2 .* at \['a'\] that no tensor can"),
     ],
 )  # fmt: skip
 def test_samples_that_do_not_fit_together_are_named(samples: list[Any], message: str) -> None:
@@ -505,6 +506,11 @@ def test_a_batch_that_cannot_fit_is_refused_before_it_is_read(
         batches(dataset, [size])
     assert len(read) <= 1
     assert len(batches(dataset, [2], 1)) == 1
+
+
+def test_a_sparse_sample_is_batched() -> None:
+    (batch,) = batches([torch.eye(3).to_sparse()] * 2, [2])
+    assert batch.args[0].shape == (2, 3, 3)
 
 
 def test_a_limit_beyond_what_the_machine_counts() -> None:

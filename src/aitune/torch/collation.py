@@ -45,7 +45,12 @@ def _collate(samples: list[Any], indices: list[int], where: str) -> Any:
         _require_same(
             samples, indices, where, "types", lambda s: "number" if isinstance(s, int | float | complex) else type(s)
         )
-        return torch.tensor(samples)
+        try:
+            return torch.tensor(samples)
+        except (ValueError, OverflowError, RuntimeError) as error:
+            raise AITuneUserInputError(
+                f"samples {indices[0]} to {indices[-1]} hold a number{_place(where)} that no tensor can: {error}"
+            ) from error
     if isinstance(first, Mapping):
         _require_same(samples, indices, where, "keys", lambda s: set(s) if isinstance(s, Mapping) else type(s))
         return {key: _collate([s[key] for s in samples], indices, f"{where}[{key!r}]") for key in first}
@@ -90,11 +95,14 @@ def _require_same(
     for sample, index in zip(samples, indices, strict=True):
         got = read(sample)
         if got != expected:
-            place = f" at {where}" if where else ""
             raise AITuneUserInputError(
-                f"samples {indices[0]} and {index} cannot be batched{place}: their {what} are {expected} and {got}; "
-                f"{advice}"
+                f"samples {indices[0]} and {index} cannot be batched{_place(where)}: their {what} are {expected} "
+                f"and {got}; {advice}"
             )
+
+
+def _place(where: str) -> str:
+    return f" at {where}" if where else ""
 
 
 def is_numpy(value: Any) -> bool:

@@ -41,8 +41,9 @@ def require_memory(batch_size: int, sample_bytes: int) -> None:
 
 def _bytes_of(sample: Any) -> int:
     leaves = pytree.tree_leaves(sample)
-    arrays = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) or is_numpy(leaf)]
-    return sum(int(array.nbytes) for array in arrays) + BYTES_FOR_EACH_SAMPLE
+    # What a sparse tensor takes is not worth asking for.
+    dense = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
+    return sum(int(array.nbytes) for array in (*dense, *filter(is_numpy, leaves))) + BYTES_FOR_EACH_SAMPLE
 
 
 @dataclass(frozen=True)
