@@ -50,7 +50,8 @@ def register_container(cls: type[Any], name: str | None = None) -> None:
             f"{cls.__module__}.{cls.__qualname__} is no dataclass, named tuple or UserDict class; register it with "
             f"torch.utils._pytree.register_pytree_node(..., serialized_type_name=...) first"
         )
-    known = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.setdefault(name or entry.serialized_type_name, cls)
+    name = name or entry.serialized_type_name
+    known = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.setdefault(name, cls)
     if known is not cls:
         raise AITuneUserInputError(
             f"the name {name!r} stands for {known.__module__}.{known.__qualname__} already, it cannot stand for "
