@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_artifacts import backend, manifest
 from typer.testing import CliRunner
 
+from aitune.artifact.writing import ArtifactWriter
 from aitune.cli.main import app
 
 runner = CliRunner()
@@ -29,6 +31,17 @@ def test_show_says_what_is_inside_and_how_it_won() -> None:
         "relative error 1.0e-07 over 1 calls", "batch 2: 1.000 ms", "torch 2.",
     ):  # fmt: skip
         assert said in result.output
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    writer, path = ArtifactWriter(), tmp_path / "x.ait"
+    said = "one\x1b[2J\r\ntwo\x9b\u202e\N{LATIN SMALL LETTER E WITH ACUTE}"
+    with path.open("wb") as stream:
+        writer.write(stream, manifest(writer, backend(description=said), created=said))
+    result = runner.invoke(app, ["show", str(path)])
+    assert result.exit_code == 0
+    assert result.output.count(r"one\x1b[2J\r\ntwo\x9b\u202e" + "\N{LATIN SMALL LETTER E WITH ACUTE}") == 2
+    assert all(line.isprintable() for line in result.output.split("\n"))
 
 
 def test_show_for_programs() -> None:

@@ -33,7 +33,7 @@ def show(
         if as_json:
             typer.echo(msgspec.json.format(msgspec.json.encode(artifact.manifest), indent=2).decode())
         else:
-            typer.echo("\n".join(_describe(artifact)))
+            typer.echo("\n".join(map(_printable, _describe(artifact))))
 
 
 def verify(path: FilePath, key: Key = None) -> None:
@@ -55,8 +55,13 @@ def _opened(path: Path, key: Path | None) -> Artifact:
 
 
 def _leave(error: AITuneError) -> NoReturn:
-    typer.echo(f"aitune: {error}", err=True)
+    typer.echo(f"aitune: {_printable(str(error))}", err=True)
     raise typer.Exit(1) from error
+
+
+def _printable(text: str) -> str:
+    """Escape what would steer a terminal or begin a line: the texts in a file may be anybody's."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _signed(seal: Seal, key: Path | None) -> str:
