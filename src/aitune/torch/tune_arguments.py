@@ -10,6 +10,7 @@ import torch
 from aitune.events import Listener
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
+from aitune.utils.error_text import error_line
 
 
 def check_device(device: Any) -> torch.device | None:
@@ -24,10 +25,9 @@ def check_device(device: Any) -> torch.device | None:
         found = torch.device(device)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise AITuneUserInputError(
-            f"device {device!r} cannot be used here: {reason}; give {_usable_devices()}, or leave it out for the "
-            f"module's own"
+            f"device {device!r} cannot be used here: {error_line(error)}; give {_usable_devices()}, or leave it out "
+            f"for the module's own"
         ) from error
     if found.type == "meta":
         raise AITuneUserInputError(

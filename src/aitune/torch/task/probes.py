@@ -15,13 +15,14 @@ from aitune.torch.module.sample import Sample
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.comparison import Expectation, as_real_float64, compare_outputs
 from aitune.torch.task.corner_inputs import LabelledCall
-from aitune.torch.task.original_run import run_original
+from aitune.torch.task.original_run import OriginalRun, run_original
 from aitune.torch.task.outcome import Rejection
 from aitune.torch.task.reference_call import Probe, ReferenceCall
 from aitune.torch.task.row_independence import cut_row
 from aitune.torch.task.structure import tensors_with_locators
 from aitune.torch.task.tied_order import sorted_dim
 from aitune.torch.task.tolerance import tolerance_for
+from aitune.utils.error_text import error_line
 
 _EXCEPTIONAL = {"NaN": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
 
@@ -93,8 +94,7 @@ def compare_probes(
             output = run(probe.call)
         except Exception as error:
             if probe.refusal is None:
-                text = f"{type(error).__name__}: {_first_line(error)}"
-                found.append(Rejection("raised", "output", None, text, "an answer", "none", probe.where))
+                found.append(Rejection("raised", "output", None, error_line(error), "an answer", "none", probe.where))
             continue
         if probe.refusal is not None:
             found.append(Rejection("refused", "output", None, "an answer", probe.refusal, "none", probe.where))
@@ -201,7 +201,9 @@ def _with_value(
     return graph_spec.make_call(changed)
 
 
-def _run(module: torch.nn.Module, graph_spec: GraphSpec, label: LabelledCall, seed: int, watch: _Watch) -> Any:
+def _run(
+    module: torch.nn.Module, graph_spec: GraphSpec, label: LabelledCall, seed: int, watch: _Watch
+) -> OriginalRun | str | None:
     """Return what the original did, what it raised as a text, or nothing where it cannot be told."""
     try:
         with watch:
@@ -209,11 +211,7 @@ def _run(module: torch.nn.Module, graph_spec: GraphSpec, label: LabelledCall, se
     except _TooLongError:
         return None
     except Exception as error:
-        return f"{type(error).__name__}: {_first_line(error)}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
+        return error_line(error)
 
 
 class _TooLongError(Exception):

@@ -27,6 +27,7 @@ from aitune.torch.task.reference_call import ReferenceCall, References
 from aitune.torch.task.row_independence import single_rows
 from aitune.torch.task.structure import clone_tensors, tensors_with_locators
 from aitune.torch.task.tied_order import with_tied_elements
+from aitune.utils.error_text import error_line
 
 __all__ = ["NUM_REPEATS", "ReferenceCall", "References", "make_references"]
 
@@ -102,7 +103,7 @@ def _run_all(
         except AITuneUserInputError:
             raise
         except Exception as error:
-            text = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            text = error_line(error)
             if label.is_valid:
                 data = "recorded data" if label.is_recorded else "calls that input_factory makes"
                 raise AITuneUserInputError(
