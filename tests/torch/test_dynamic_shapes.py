@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aitune.exceptions import AITuneUserInputError
-from aitune.torch.dynamic_shapes import BatchDim, DynamicDim
+from aitune.torch.dynamic_shapes import BatchDim, DynamicDim, check_dynamic_shapes
 
 SIZES = st.integers(min_value=-3, max_value=9)
 
@@ -42,3 +42,24 @@ def test_a_dimension_needs_a_name(name: object) -> None:
 
 def test_a_batch_dimension_is_not_a_dynamic_one_of_the_same_bounds() -> None:
     assert BatchDim("n", 1, 2) != DynamicDim("n", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ([("x", (2,))], "dynamic_shapes must be a dict"),
+        ({3: (2,)}, "a path must be a parameter name"),
+        ({"": (2,)}, "a path must be a parameter name"),
+        ({(): (2,)}, "a path must be a parameter name"),
+        *(({"x": dims}, "'x' needs a BatchDim") for dims in (3, "ab", None, (2.0,), (True,), (-1,), ("n",), ((1, 8),))),
+    ],
+)
+def test_what_says_nothing_of_axes_is_refused_at_once(shapes: object, said: str) -> None:
+    with pytest.raises(AITuneUserInputError, match=said):
+        check_dynamic_shapes(shapes)
+
+
+def test_axes_are_taken_as_they_are_given() -> None:
+    shapes = {"x": (BatchDim("n", 1, 2), 3, 0), ("options", 0): [DynamicDim("m", 1, 2)]}
+    assert check_dynamic_shapes(shapes) == shapes
+    assert check_dynamic_shapes(None) == {}

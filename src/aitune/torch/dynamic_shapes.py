@@ -81,8 +81,12 @@ def check_dynamic_shapes(shapes: Any) -> dict[InputPath, Any]:
                 f"dynamic_shapes: a path must be a parameter name or a tuple such as ('options', 'mask'), got {path!r}"
             )
         listed = isinstance(dims, Sequence) and not isinstance(dims, str)
-        if not listed or not all(isinstance(dim, DynamicDim | int) for dim in dims):
+        if not listed or not all(isinstance(dim, DynamicDim) or _is_size(dim) for dim in dims):
             raise AITuneUserInputError(
-                f"dynamic_shapes: {path!r} needs a BatchDim, a DynamicDim or an integer for each axis, got {dims!r}"
+                f"dynamic_shapes: {path!r} needs a BatchDim, a DynamicDim or a size for each axis, got {dims!r}"
             )
     return dict(shapes)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
