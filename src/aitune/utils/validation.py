@@ -34,19 +34,25 @@ def positive_integer(value: Any, what: str) -> int:
     return integer_at_least(value, what, 1)
 
 
-def positive_seconds(value: Any, what: str) -> float:
-    """Return a value as a number of seconds above 0; infinity is taken, NaN and bools are not.
+def positive_number(value: Any, what: str, kind: str = "number") -> float:
+    """Return a value as a number above 0; infinity is taken, NaN and bools are not.
 
     Args:
         value: What was given.
         what: Name of the argument.
+        kind: What is counted, such as ``"number of milliseconds"``.
 
     Raises:
         AITuneUserInputError: It is no number above 0.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
-        raise AITuneUserInputError(f"{what} must be a positive number of seconds, got {value!r}")
+        raise AITuneUserInputError(f"{what} must be a positive {kind}, got {value!r}")
     return float(value)
+
+
+def positive_seconds(value: Any, what: str) -> float:
+    """Return a value as a number of seconds above 0; see :func:`positive_number`."""
+    return positive_number(value, what, "number of seconds")
 
 
 def boolean(value: Any, what: str) -> bool:

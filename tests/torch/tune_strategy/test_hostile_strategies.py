@@ -283,7 +283,7 @@ def test_a_method_that_forgets_its_super_is_named(tmp_path, hook):
 @pytest.mark.parametrize("switch", ["enable_correctness_check", "enable_find_max_batch_size"])
 @pytest.mark.parametrize("value", ["off", None, 0])
 def test_a_switch_takes_true_or_false(switch, value):
-    with pytest.raises(AITuneUserInputError, match=rf"{switch} takes True or False, got"):
+    with pytest.raises(AITuneUserInputError, match=rf"{switch} must be True or False, got"):
         getattr(ByTable({}, []), switch)(value)
 
 

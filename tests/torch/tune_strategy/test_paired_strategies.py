@@ -372,7 +372,7 @@ class TestMinLatency:
 
     @pytest.mark.parametrize("batch_size", [0, -1, 1.5, True, "2"])
     def test_a_batch_size_that_is_none(self, batch_size):
-        with pytest.raises(AITuneUserInputError, match="batch_size must be a positive integer"):
+        with pytest.raises(AITuneUserInputError, match="batch_size must be an integer of at least 1"):
             MinLatencyStrategy(batch_size=batch_size)
 
     def test_its_perf_results_say_how_many_times_faster(self, bench):
@@ -493,7 +493,7 @@ class TestLatencyBudget:
 
     @pytest.mark.parametrize("budget", [0, -1.0, float("nan"), float("inf"), "5", True, None])
     def test_a_budget_that_is_none(self, budget):
-        with pytest.raises(AITuneUserInputError, match="latency_budget_ms must be a positive number"):
+        with pytest.raises(AITuneUserInputError, match=r"latency_budget_ms must be a (positive|finite) number"):
             LatencyBudgetStrategy(budget)
 
     @pytest.mark.parametrize("percentile", [95, 0, "50"])

@@ -8,6 +8,7 @@ from typing import Literal
 
 from aitune.exceptions import AITuneUserInputError, ProfilingError
 from aitune.torch.task.memory import is_out_of_memory, release_memory
+from aitune.utils.validation import positive_integer
 
 LimitedBy = Literal["limit", "memory", "error", "saturation", "time"]
 
@@ -135,7 +136,6 @@ class _Search:
 
 def _check_bounds(start: int, limit: int, resolution: int) -> None:
     for name, value in (("start", start), ("limit", limit), ("resolution", resolution)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise AITuneUserInputError(f"{name} must be a positive integer, got {value!r}")
+        positive_integer(value, name)
     if limit < start:
         raise AITuneUserInputError(f"limit must be at least start={start}, got limit={limit}")

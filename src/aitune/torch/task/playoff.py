@@ -23,6 +23,7 @@ from aitune.torch.task.paired.duel import Duel, Rules
 from aitune.torch.task.paired.race import Race, RaceLimits
 from aitune.torch.task.paired.wording import Circumstances, explain
 from aitune.torch.task.timed_call import measuring_conditions, timer_for
+from aitune.utils.validation import positive_number
 
 __all__ = ["Contestant", "PlayoffConfig", "compare", "playoff", "screen"]
 
@@ -72,8 +73,7 @@ class PlayoffConfig:
 
     def __post_init__(self) -> None:
         for name in ("block_seconds", "tie_within", "pair_budget_seconds", "group_budget_seconds"):
-            if not getattr(self, name) > 0:
-                raise AITuneUserInputError(f"{name} must be above 0, got {getattr(self, name)!r}")
+            positive_number(getattr(self, name), name)
         if not self.minimum_gain >= 0:
             raise AITuneUserInputError(f"minimum_gain must be at least 0, got {self.minimum_gain!r}")
         if self.pause_seconds is not None and not self.pause_seconds >= 0:

@@ -16,6 +16,7 @@ from aitune.torch.tune_strategy.graph_job import GraphJob
 from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy
 from aitune.torch.tune_strategy.profiling_result import BASELINE_KEY, BackendProfilingResult, _TuneCandidate
 from aitune.torch.tune_strategy.sweep_result import ThroughputResult
+from aitune.utils.validation import positive_number
 
 
 class LatencyBudgetStrategy(PairedProfilingStrategy):
@@ -47,14 +48,14 @@ class LatencyBudgetStrategy(PairedProfilingStrategy):
         percentile: Literal[50, 90, 99] = 50,
         **kwargs: Any,
     ) -> None:
-        number = isinstance(latency_budget_ms, int | float) and not isinstance(latency_budget_ms, bool)
-        if not number or not math.isfinite(latency_budget_ms) or latency_budget_ms <= 0:
+        self._latency_budget_ms = positive_number(latency_budget_ms, "latency_budget_ms", "number of milliseconds")
+        if math.isinf(self._latency_budget_ms):
             raise AITuneUserInputError(
-                f"latency_budget_ms must be a positive number of milliseconds, got {latency_budget_ms!r}"
+                "latency_budget_ms must be a finite number of milliseconds, got inf; without a budget use "
+                "MaxThroughputStrategy"
             )
         if percentile not in (50, 90, 99):
             raise AITuneUserInputError(f"percentile must be 50, 90 or 99, got {percentile!r}")
-        self._latency_budget_ms = float(latency_budget_ms)
         self._percentile = percentile
         super().__init__(backends, profiling_config, **kwargs)
 

@@ -14,6 +14,7 @@ from aitune.torch.task.profiling.config import ProfilingConfig
 from aitune.torch.tune_strategy.paired_strategy import PairedProfilingStrategy
 from aitune.torch.tune_strategy.profiling_result import BackendProfilingResult
 from aitune.torch.tune_strategy.sweep_result import LatencyResult, SweepResult
+from aitune.utils.validation import positive_integer
 
 
 class MinLatencyStrategy(PairedProfilingStrategy):
@@ -43,11 +44,7 @@ class MinLatencyStrategy(PairedProfilingStrategy):
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> None:
-        if batch_size is not None and (
-            isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1
-        ):
-            raise AITuneUserInputError(f"batch_size must be a positive integer, got {batch_size!r}")
-        self._batch_size = batch_size
+        self._batch_size = None if batch_size is None else positive_integer(batch_size, "batch_size")
         super().__init__(backends, profiling_config, **kwargs)
 
     def _searches_by_default(self) -> bool:

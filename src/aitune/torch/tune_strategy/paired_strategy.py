@@ -23,10 +23,11 @@ from aitune.torch.tune_strategy.profiling_result import BASELINE_KEY, BackendPro
 from aitune.torch.tune_strategy.profiling_tune_strategy import ProfilingTuneStrategy
 from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win, warning_of_noise
 from aitune.torch.tune_strategy.selection import rank, replace_comparisons, verdict_between
-from aitune.torch.tune_strategy.strategy_settings import check_flag, plain_settings
+from aitune.torch.tune_strategy.strategy_settings import plain_settings
 from aitune.torch.tune_strategy.sweep_result import CutShort, SweepResult, ThroughputResult, is_hopeless
 from aitune.torch.tune_strategy.thread_sweep import with_thread_counts
 from aitune.torch.tune_strategy.time_plan import screen_seconds
+from aitune.utils.validation import boolean
 
 ORIGINAL_NAME = "the original module"
 _GRACE_SECONDS = 2.0
@@ -65,7 +66,7 @@ class PairedProfilingStrategy(ProfilingTuneStrategy):
         sweep_threads: bool = False,
         **kwargs: Any,
     ) -> None:
-        self._sweep_threads = check_flag("sweep_threads", sweep_threads)
+        self._sweep_threads = boolean(sweep_threads, "sweep_threads")
         super().__init__(backends, profiling_config, **kwargs)
 
     @property

@@ -89,18 +89,3 @@ def check_accuracy_arguments(accuracy_budget: object, input_factory: object) -> 
             f"input_factory must be callable as input_factory(sizes), with the size of each symbol by name, "
             f"got {input_factory!r}"
         )
-
-
-def check_flag(setting: str, value: object) -> bool:
-    """Return a flag that a user gave.
-
-    Args:
-        setting: What it switches, as the user calls it.
-        value: What was given.
-
-    Raises:
-        AITuneUserInputError: It is no truth value.
-    """
-    if not isinstance(value, bool):
-        raise AITuneUserInputError(f"{setting} takes True or False, got {value!r}")
-    return value

@@ -43,9 +43,9 @@ from aitune.torch.tune_strategy.run_reporting import RunReporting
 from aitune.torch.tune_strategy.strategy_settings import (
     accuracy_settings,
     check_accuracy_arguments,
-    check_flag,
     plain_settings,
 )
+from aitune.utils.validation import boolean
 
 _CHECK_IS_OFF = "the correctness check is off: nothing proves that the answers are right"
 _NO_TIME_TO_MEASURE = "it was built and agrees, but then the time budget was spent before it could be measured"
@@ -121,7 +121,7 @@ class TuneStrategy(RunReporting):
         Raises:
             AITuneUserInputError: It is no truth value.
         """
-        self._correctness_check_enabled = check_flag("enable_correctness_check", enable)
+        self._correctness_check_enabled = boolean(enable, "enable_correctness_check")
         return self
 
     def clone(self) -> TuneStrategy:

@@ -80,8 +80,12 @@ def test_precision_stops_in_any_case(times, seconds):
         (lambda: NumStepsMeasuringStopStrategy(num_steps=True), "got True"),
         (lambda: StableWindowMeasuringStopStrategy(window_size=1), "window_size"),
         (lambda: StableWindowMeasuringStopStrategy(window_size=20, max_samples=19), "at least 20, got 19"),
-        (lambda: StableWindowMeasuringStopStrategy(max_cv_ratio=0.0), "max_cv_ratio must be above 0"),
-        (lambda: PrecisionMeasuringStopStrategy(max_seconds=float("nan")), "max_seconds must be above 0, got nan"),
+        (lambda: StableWindowMeasuringStopStrategy(max_cv_ratio=0.0), "max_cv_ratio must be a positive number"),
+        (
+            lambda: PrecisionMeasuringStopStrategy(max_seconds=float("nan")),
+            "max_seconds must be a positive .+, got nan",
+        ),
+        (lambda: PrecisionMeasuringStopStrategy(min_seconds="1"), "min_seconds must be a positive .+, got '1'"),
     ],
 )
 def test_numbers_out_of_range_are_named(make, told):

@@ -12,6 +12,7 @@ from aitune.torch.task.profiling.profiling_stop import (
     ProfilingStopStrategy,
     ThroughputSaturatedProfilingStopStrategy,
 )
+from aitune.utils.validation import positive_integer
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,8 @@ class ProfilingConfig:
             raise AITuneUserInputError(
                 f"batch_sizes must be a sequence of at least one batch size, got {self.batch_sizes!r}"
             )
-        for size in self.batch_sizes:
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise AITuneUserInputError(f"every batch size must be a positive integer, got {size!r}")
-        object.__setattr__(self, "batch_sizes", tuple(self.batch_sizes))
+        sizes = tuple(positive_integer(size, "every batch size") for size in self.batch_sizes)
+        object.__setattr__(self, "batch_sizes", sizes)
 
     @property
     def sweep(self) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aitune.exceptions import AITuneUserInputError
 from aitune.torch.task.profiling.statistics import coefficient_of_variation, relative_half_width
+from aitune.utils.validation import integer_at_least, positive_number, positive_seconds
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,7 @@ class NumStepsMeasuringStopStrategy(MeasuringStopStrategy):
     warmup_samples: int = 10
 
     def __post_init__(self) -> None:
-        _check_count("num_steps", self.num_steps, 1)
-        _check_count("warmup_samples", self.warmup_samples, 0)
+        _keep_integers(self, num_steps=1, warmup_samples=0)
 
     def is_warm(self, progress: MeasuringProgress) -> bool:
         """Say whether the warm-up calls are made."""
@@ -95,10 +94,9 @@ class StableWindowMeasuringStopStrategy(MeasuringStopStrategy):
     max_samples: int = 100
 
     def __post_init__(self) -> None:
-        _check_count("window_size", self.window_size, 2)
-        _check_count("warmup_samples", self.warmup_samples, 0)
-        _check_count("max_samples", self.max_samples, self.window_size)
-        _check_positive("max_cv_ratio", self.max_cv_ratio)
+        _keep_integers(self, window_size=2, warmup_samples=0)
+        _keep_integers(self, max_samples=self.window_size)
+        positive_number(self.max_cv_ratio, "max_cv_ratio")
 
     def is_warm(self, progress: MeasuringProgress) -> bool:
         """Say whether the warm-up calls are made."""
@@ -139,10 +137,11 @@ class PrecisionMeasuringStopStrategy(MeasuringStopStrategy):
     max_warmup_seconds: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_count("min_samples", self.min_samples, 1)
-        _check_count("max_samples", self.max_samples, self.min_samples)
-        for name in ("max_relative_half_width", "min_seconds", "max_seconds", "max_warmup_seconds"):
-            _check_positive(name, getattr(self, name))
+        _keep_integers(self, min_samples=1)
+        _keep_integers(self, max_samples=self.min_samples)
+        positive_number(self.max_relative_half_width, "max_relative_half_width")
+        for name in ("min_seconds", "max_seconds", "max_warmup_seconds"):
+            positive_seconds(getattr(self, name), name)
 
     def is_warm(self, progress: MeasuringProgress) -> bool:
         """Say whether the calls get no faster, or warming up took too long."""
@@ -162,11 +161,7 @@ class PrecisionMeasuringStopStrategy(MeasuringStopStrategy):
         return relative_half_width(progress.times) <= self.max_relative_half_width
 
 
-def _check_count(name: str, value: int, smallest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
-        raise AITuneUserInputError(f"{name} must be an integer of at least {smallest}, got {value!r}")
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise AITuneUserInputError(f"{name} must be above 0, got {value!r}")
+def _keep_integers(settings: MeasuringStopStrategy, **smallest: int) -> None:
+    # Integers of NumPy are kept as Python's: settings go into reports as plain data.
+    for name, least in smallest.items():
+        object.__setattr__(settings, name, integer_at_least(getattr(settings, name), name, least))

@@ -26,8 +26,9 @@ from aitune.torch.task.profiling.results import (
 from aitune.torch.task.profiling.sweep import profile
 from aitune.torch.tune_strategy.build_folder import BuildFolders
 from aitune.torch.tune_strategy.graph_job import GraphJob
-from aitune.torch.tune_strategy.strategy_settings import check_flag, plain_settings
+from aitune.torch.tune_strategy.strategy_settings import plain_settings
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
+from aitune.utils.validation import boolean
 
 LARGEST_BATCH_SIZE = 1024
 _FOLDER = "find-max-batch-size"
@@ -69,7 +70,7 @@ class FindMaxBatchSizeMixin(TuneStrategy):
         Raises:
             AITuneUserInputError: It is no truth value.
         """
-        self._find_max_batch_size = check_flag("enable_find_max_batch_size", enable)
+        self._find_max_batch_size = boolean(enable, "enable_find_max_batch_size")
         return self
 
     @classmethod
