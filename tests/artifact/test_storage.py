@@ -215,7 +215,17 @@ def test_any_place_of_fsspec(tmp_path: Path) -> None:
         pass
 
 
-def test_an_upload_that_fails_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (OSError("the connection was lost"), ArtifactError),
+        (RuntimeError("the connection was lost"), RuntimeError),
+        (KeyboardInterrupt("the connection was lost"), KeyboardInterrupt),
+    ],
+)
+def test_an_upload_that_fails_leaves_the_old_file(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, seen: type[BaseException]
+) -> None:
     fsspec = pytest.importorskip("fsspec")
     storage = FsspecStorage("memory://failing")
     storage.store("x.ait", write(b"old"))
@@ -223,10 +233,10 @@ def test_an_upload_that_fails_leaves_the_old_file(monkeypatch: pytest.MonkeyPatc
 
     def half(local: str, target: str, **kwargs: Any) -> None:
         system.pipe_file(target, b"half")
-        raise OSError("the connection was lost")
+        raise error
 
     monkeypatch.setattr(type(system), "put_file", lambda self, *args, **kwargs: half(*args, **kwargs))
-    with pytest.raises(ArtifactError, match="the connection was lost"):
+    with pytest.raises(seen, match="the connection was lost"):
         storage.store("x.ait", write(b"new"))
     assert system.cat("/failing/x.ait") == b"old"
     assert len(system.find("/failing")) == 1

@@ -134,11 +134,14 @@ class FsspecStorage:
                     write(stream)
                 if "/" in place:
                     system.makedirs(place.rsplit("/", 1)[0], exist_ok=True)
-                system.put_file(str(local), unfinished)
-                system.mv(unfinished, place)
+                try:
+                    system.put_file(str(local), unfinished)
+                    system.mv(unfinished, place)
+                except BaseException:
+                    with suppress(Exception):
+                        system.rm(unfinished)
+                    raise
             except OSError as error:
-                with suppress(Exception):
-                    system.rm(unfinished)
                 raise ArtifactError(f"{path} cannot be written: {error}") from error
 
     @contextmanager
