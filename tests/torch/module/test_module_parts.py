@@ -42,8 +42,22 @@ def test_a_large_table_is_not_walked_to_its_end() -> None:
     module.vocabulary = dict.fromkeys(map(str, range(100_000)))
     module.matrix = [[0] * 1000] * 1000
     module.layers = [torch.nn.ReLU()] * 3
-    assert len(list(plain_values(module))) == 1000 + 1000 + 3
+    assert len(list(plain_values(module))) == 1000 + 999 + 3
     assert [name for name, _ in named_parts(module)] == ["", "layers[0]"]
+
+
+def test_containers_without_values_are_not_walked_to_their_end_either() -> None:
+    class Key:
+        seen = 0
+
+        def __repr__(self) -> str:
+            Key.seen += 1
+            return "key"
+
+    module = torch.nn.Module()
+    module.empty = [{Key(): [] for _ in range(100)}] * 100
+    assert list(plain_values(module)) == []
+    assert 0 < Key.seen <= 1000
 
 
 def test_plain_tensors_are_those_that_are_no_weights() -> None:

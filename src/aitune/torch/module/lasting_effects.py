@@ -34,7 +34,7 @@ def find_lasting_effect(module: torch.nn.Module, graph_spec: GraphSpec, samples:
 
     The first call fills what is made once, such as a table of positions; the second has the same sizes and other values
     where they can be changed and stay valid. Buffers do not count: they are compared when a candidate is checked. The
-    module's state is as before when this returns.
+    module's state is put back as far as :func:`preserved_state` reaches.
 
     Args:
         module: The original module, or the function that is tuned in its place.

@@ -50,7 +50,7 @@ def plain_tensors(part: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 def plain_values(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """Go through the attributes that torch does not manage, and through the plain containers among them.
 
-    Nesting is followed four levels deep, and each attribute for its first thousand values.
+    Nesting is followed four levels deep, and each attribute for its first thousand entries.
 
     Args:
         part: The module; its submodules are not included.
@@ -60,10 +60,10 @@ def plain_values(part: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """
     for name, value in list(vars(part).items()):
         if name not in _REGISTRIES:
-            yield from islice(_flattened(name, value, _MOST_LEVELS), _MOST_ENTRIES)
+            yield from _flattened(name, value, _MOST_LEVELS, iter(range(_MOST_ENTRIES)))
 
 
-def _flattened(name: str, value: Any, levels: int) -> Iterator[tuple[str, Any]]:
+def _flattened(name: str, value: Any, levels: int, allowance: Iterator[int]) -> Iterator[tuple[str, Any]]:
     entries: Iterable[tuple[Any, Any]] | None = None
     if levels and type(value) in _MAPPINGS:
         entries = list(islice(value.items(), _MOST_ENTRIES))
@@ -72,8 +72,9 @@ def _flattened(name: str, value: Any, levels: int) -> Iterator[tuple[str, Any]]:
     if entries is None:
         yield name, value
         return
-    for key, item in entries:
-        yield from _flattened(f"{name}[{key!r}]", item, levels - 1)
+    # Empty containers count as well: a thousand of thousands of them have no value to stop at.
+    for (key, item), _ in zip(entries, allowance, strict=False):
+        yield from _flattened(f"{name}[{key!r}]", item, levels - 1, allowance)
 
 
 def joined(name: str, key: str) -> str:
