@@ -38,12 +38,33 @@ def test_the_figures_of_each_row(graph: GraphReport) -> None:
     table = graph_table(graph, 160)
     assert re.search(r"original module +- +reference +250\.0 +400\.0 +1\.00 +baseline", table)
     assert re.search(r"ONNX Runtime +2\.5 +2\.5e-07 +500\.0 +800\.0 +1\.97 \[1\.91, 2\.03\] +CHOSEN; faster", table)
-    assert re.search(r"Inductor JIT +20\.0 +1\.0e-07 +200\.0 +200\.0 +~0\.50 +measured, not compared", table)
+    assert re.search(r"Inductor JIT +20\.0 +1\.0e-07 +200\.0 +200\.0 +~0\.50 +measured, not side by side", table)
     assert re.search(r"OpenVINO f32 +2\.0 +NO 2\.0e-01 +- +- +- +rejected: value differs", table)
     assert re.search(r"TensorRT +- +- +- +- +- +unavailable: tensorrt", table)
     assert re.search(r"Inductor AOT +- +- +- +- +- +failed in build: no such", table)
     assert re.search(r"batch 1 +batch 8", table)
     assert "samples/s" in table
+
+
+@pytest.mark.parametrize(
+    ("agreement", "said"), [(Agreement(True), "agrees, not measured"), (None, "neither checked nor measured")]
+)
+def test_a_choice_that_was_not_measured_is_not_called_measured(
+    graph: GraphReport, agreement: Agreement | None, said: str
+) -> None:
+    chosen = replace(graph.outcomes[1], agreement=agreement, measurements=())
+    table = unwrapped(graph_table(replace(graph, outcomes=(chosen,), comparisons=()), 200))
+    assert f"CHOSEN; {said}" in table
+
+
+def test_an_interval_that_says_nothing_is_not_shown(graph: GraphReport) -> None:
+    wide = replace(graph.comparisons[0], speedup=0.14, low=1e-9, high=6892164.92, verdict="undecided", pairs=4)
+    lossy = replace(graph.outcomes[1], is_exact=False)
+    table = graph_table(replace(graph, outcomes=(graph.outcomes[0], lossy), comparisons=(wide,)), 200)
+    assert "6892164" not in table
+    assert "too few pairs to know" in table
+    assert "times the original's speed" not in table
+    assert "speed undecided, too few pairs to know" in table
 
 
 def test_a_missing_backend_comes_with_the_command_that_installs_it(graph: GraphReport) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aitune.torch.task.outcome import PairedComparison
-from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win
+from aitune.torch.tune_strategy.reasons import explain_best, explain_kept, explain_win, warning_of_noise
 from aitune.torch.tune_strategy.selection import in_order, rank, replace_comparisons, verdict_between
 
 NAMES = {"baseline": "the original module", "a": "ONNXRuntime", "b": "OpenVINO", "c": "Inductor"}
@@ -175,6 +175,15 @@ def test_a_comparison_without_a_pair_explains_nothing():
     both = [compared("a", "baseline", "slower", 0.8), without]
     assert "OpenVINO" not in explain_kept(["a", "b"], "baseline", both, NAMES)
     assert "compared" in explain_kept(["b"], "baseline", [without], NAMES)
+
+
+def test_a_comparison_of_too_few_pairs_says_so_instead_of_its_interval():
+    wide = replace(compared("b", "baseline", "undecided", 1.0), pairs=4, low=1e-9, high=1e9)
+    slower = compared("a", "baseline", "slower", 0.8)
+    assert "too few pairs to know" in explain_kept(["b"], "baseline", [wide], NAMES)
+    assert "ONNXRuntime" in explain_kept(["a", "b"], "baseline", [slower, wide], NAMES)
+    assert "too few pairs to know" in warning_of_noise([wide], "baseline")
+    assert "±11%" in warning_of_noise([replace(slower, low=0.72), wide], "baseline")
 
 
 def test_no_reason_holds_a_key_or_a_second_sentence():

@@ -18,7 +18,7 @@ from aitune.torch.report.wording import (
     speedup_interval,
     verdict_and_reason,
 )
-from aitune.torch.task.outcome import CandidateOutcome, GraphReport
+from aitune.torch.task.outcome import TOO_FEW_PAIRS, CandidateOutcome, GraphReport, is_too_wide
 from aitune.units import MISSING, get_metric
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def _front_table(graph: GraphReport) -> Table:
 
 
 def _interval(point: FrontPoint) -> str:
+    if is_too_wide(point.low, point.high):
+        return TOO_FEW_PAIRS
     number = get_metric("speedup").number
     return f"{number(point.low)} to {number(point.high)}"
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aitune.torch.task.outcome import BatchMeasurement, CandidateOutcome, GraphReport, PairedComparison, Rejection
+from aitune.torch.task.outcome import (
+    TOO_FEW_PAIRS,
+    BatchMeasurement,
+    CandidateOutcome,
+    GraphReport,
+    PairedComparison,
+    Rejection,
+)
 from aitune.units import get_metric
 
 LONGEST_REASON = 400
@@ -45,9 +52,11 @@ def best_measurement(outcome: CandidateOutcome) -> BatchMeasurement | None:
 
 
 def speedup_interval(comparison: PairedComparison) -> str:
-    """Write a speed-up with its interval, such as ``"1.53 [1.49, 1.57]"``; without a pair there is neither."""
+    """Write a speed-up with its interval, such as ``"1.53 [1.49, 1.57]"``, or why there is none to be shown."""
     if not comparison.was_measured:
         return "not compared"
+    if not comparison.is_informative:
+        return TOO_FEW_PAIRS
     number = get_metric("speedup").number
     return f"{number(comparison.speedup)} [{number(comparison.low)}, {number(comparison.high)}]"
 
@@ -69,7 +78,7 @@ def verdict_and_reason(graph: GraphReport, outcome: CandidateOutcome) -> str:
     elif comparison is not None:
         parts = [comparison.verdict, comparison.reason]
     else:
-        parts = ["measured, not compared", outcome.reason]
+        parts = ["measured, not side by side" if outcome.measurements else _unmeasured(outcome), outcome.reason]
     text = ": ".join(shorten(part) for part in parts if part)
     if outcome.key == graph.winner:
         text = f"CHOSEN; {text}"
@@ -79,6 +88,10 @@ def verdict_and_reason(graph: GraphReport, outcome: CandidateOutcome) -> str:
     deviations = () if outcome.agreement is None else outcome.agreement.deviations
     different = [f"other than the original with exceptional values: {_deviations(deviations)}"] if deviations else []
     return "; ".join([text, *(shorten(note) for note in (*outcome.notes, *unknown, *different))])
+
+
+def _unmeasured(outcome: CandidateOutcome) -> str:
+    return "neither checked nor measured" if outcome.agreement is None else "agrees, not measured"
 
 
 def _deviations(deviations: Sequence[Rejection]) -> str:
@@ -111,7 +124,8 @@ def graph_sentence(graph: GraphReport) -> str:
     if winner is None:
         return f"nothing chosen: {shorten(graph.reason)}"
     comparison = None if winner.is_baseline else comparison_with_baseline(graph, winner)
-    gain = f", {speedup_interval(comparison)} times the original's speed" if comparison is not None else ""
+    is_known = comparison is not None and comparison.is_informative
+    gain = f", {speedup_interval(comparison)} times the original's speed" if comparison and is_known else ""
     return f"{winner.description}{gain}: {shorten(graph.reason)}"
 
 

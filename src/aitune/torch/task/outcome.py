@@ -17,6 +17,18 @@ Stage = Literal["availability", "build", "check", "measure"]
 Verdict = Literal["faster", "slower", "tie", "undecided"]
 
 
+_WIDEST_USABLE = 16.0
+"""Times that the upper end of an interval of a ratio may be above the lower one: four times either way."""
+
+TOO_FEW_PAIRS = "too few pairs to know"
+"""Stands in place of an interval that is too wide to say anything."""
+
+
+def is_too_wide(low: float, high: float) -> bool:
+    """Say whether an interval of a ratio, both ends above 0, is so wide that it says nothing."""
+    return high >= _WIDEST_USABLE * low
+
+
 @dataclass(frozen=True)
 class Rejection:
     """Why an output does not agree with the reference.
@@ -218,6 +230,11 @@ class PairedComparison:
     def was_measured(self) -> bool:
         """Whether there is a pair of blocks; without one ratio and interval say nothing."""
         return self.pairs > 0
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether ratio and interval say something: there are pairs, and enough for a verdict or a usable interval."""
+        return self.was_measured and (self.verdict != "undecided" or not is_too_wide(self.low, self.high))
 
 
 @dataclass(frozen=True)

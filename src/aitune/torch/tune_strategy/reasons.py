@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from aitune.torch.task.outcome import CandidateOutcome, PairedComparison
+from aitune.torch.task.outcome import TOO_FEW_PAIRS, CandidateOutcome, PairedComparison
 from aitune.torch.tune_strategy.selection import verdict_between
 
 _NOTABLE_WIDTH = 0.05
@@ -80,9 +80,11 @@ def explain_kept(
     against = [c for c in comparisons if c.opponent == baseline and c.candidate in candidates]
     if not against:
         return "no candidate is clearly faster" if candidates else "no candidate came through"
-    best = max(against, key=lambda comparison: (comparison.was_measured, comparison.speedup))
+    best = max(against, key=lambda c: (c.is_informative, c.was_measured, c.speedup))
     if not best.was_measured:
         return "no candidate was compared with it side by side: the time for that was up"
+    if not best.is_informative:
+        return "no candidate is known to be faster: side by side with it there was time for too few pairs to know"
     span = f"{best.speedup:.2f} ({best.low:.2f} to {best.high:.2f}) times its speed"
     name = names[best.candidate]
     if best.verdict == "undecided":
@@ -98,7 +100,9 @@ def warning_of_noise(comparisons: Iterable[PairedComparison], baseline: str) -> 
         baseline: Key of the original module.
     """
     measured = [c for c in comparisons if c.was_measured and c.opponent == baseline]
-    width = min((math.sqrt(comparison.high / comparison.low) - 1.0 for comparison in measured), default=0.0)
+    if measured and not any(c.is_informative for c in measured):
+        return f"speed-ups are not known, {TOO_FEW_PAIRS}: give more time, or record smaller batches"
+    width = min((math.sqrt(c.high / c.low) - 1.0 for c in measured if c.is_informative), default=0.0)
     if width <= _NOTABLE_WIDTH:
         return None
     return (

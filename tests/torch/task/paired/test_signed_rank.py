@@ -126,6 +126,12 @@ def test_four_differences_get_students_interval_where_it_is_wider():
     assert few_differences_interval(lopsided, 0.05).high == 1.0
 
 
+@pytest.mark.parametrize("alpha", [0.02, 1e-6, 1e-12, 1e-300])
+def test_the_ends_of_an_interval_stay_ratios_that_can_be_written(alpha):
+    interval = few_differences_interval([-5.0, 0.0, 3.0, 8.0], alpha)
+    assert 0.0 < math.exp(interval.low) < math.exp(interval.high) < math.inf
+
+
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 8, 20, 31])
 @pytest.mark.parametrize("probability", [0.6, 0.95, 0.9975])
 def test_student_quantile_agrees_with_scipy(degrees, probability):

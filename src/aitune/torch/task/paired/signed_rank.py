@@ -18,6 +18,9 @@ _FEWEST_FOR_SPREAD = 4
 _ASSUMED_REACH = 3 * 0.15
 """What is assumed instead: three times the deviation of the logarithm of a ratio on a noisy machine."""
 
+_LONGEST_REACH = math.log(1e9)
+"""A longer one says no more, and the exponential of it may be more than a float holds."""
+
 
 @dataclass(frozen=True)
 class CentreInterval:
@@ -108,6 +111,7 @@ def few_differences_interval(differences: Sequence[float], alpha: float) -> Cent
             estimate, min(low, estimate - reach), max(high, estimate + reach), 1.0 - 2.0 ** (1 - count)
         )
     reach = student_quantile(count - 1, 1.0 - alpha / 2.0) * statistics.stdev(differences) / math.sqrt(count)
+    reach = min(reach, _LONGEST_REACH)
     mean = statistics.fmean(differences)
     return CentreInterval(estimate, min(low, mean - reach), max(high, mean + reach), 1.0 - alpha)
 

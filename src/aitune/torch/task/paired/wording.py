@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aitune.torch.task.outcome import TOO_FEW_PAIRS, is_too_wide
 from aitune.torch.task.paired.duel import Decision, Duel
 from aitune.torch.task.paired.steadiness import Steadiness, half_width, is_wide
 
@@ -49,10 +50,11 @@ def explain(duel: Duel, decision: Decision, around: Circumstances, names: Mappin
         return f"{candidate} is slower than {opponent}: ratio {span}{noise}"
     if decision.verdict == "tie":
         return f"no difference above {decision.margin:.0%} between {candidate} and {opponent}: ratio {span}{noise}"
+    known = TOO_FEW_PAIRS if is_too_wide(math.exp(interval.low), math.exp(interval.high)) else f"ratio {span}"
     if around.ended_early is not None:
-        return f"undecided, ratio {span}: {around.ended_early}"
+        return f"undecided, {known}: {around.ended_early}"
     return (
-        f"undecided after {around.seconds:.1f} s, ratio {span}: {_noise(duel, around)}; "
+        f"undecided after {around.seconds:.1f} s, {known}: {_noise(duel, around)}; "
         f"to decide it: {_advice(duel, around)}"
     )
 
