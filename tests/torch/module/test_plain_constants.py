@@ -102,6 +102,7 @@ def test_a_constant_without_a_stored_form_is_named(value: Any, said: str) -> Non
         ({"bytes": "!"}, "base64"),
         ({"float": "pi"}, "float"),
         ({"dtype": "nn"}, "torch has no dtype named 'nn'"),
+        ({"device": "oven"}, "torch has no device named 'oven'"),
     ],
 )
 def test_what_is_not_here_or_is_no_constant_is_refused(data: dict[str, Any], said: str) -> None:

@@ -148,6 +148,11 @@ def damaged(*path: str | int, value: Any) -> dict[str, Any]:
         damaged("signature", value=None),
         damaged("inputs", "structure", value="{"),
         damaged("inputs", "structure", value="[1, 2]"),
+        damaged(
+            "inputs",
+            "structure",
+            value='[1, {"type": "collections.defaultdict", "context": {}, "children_spec": []}]',
+        ),
         damaged("inputs", "leaves", 0, "dtype", value="float33"),
         damaged("inputs", "leaves", 0, "dtype", value="nn"),
         damaged("inputs", "leaves", 0, "axes", value=3),

@@ -8,7 +8,6 @@ name says so with :func:`register_container`.
 from __future__ import annotations
 
 import enum
-import sys
 from collections import UserDict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,6 +21,7 @@ from aitune.artifact.manifest import ContainerRecord
 from aitune.artifact.structure import parse_structure
 from aitune.exceptions import AITuneUserInputError, ArtifactError
 from aitune.torch.module.containers import container_kind, register_containers
+from aitune.torch.module.plain_constants import find_imported
 
 _FACTORIES = frozenset(f"builtins:{name}" for name in ("list", "dict", "set", "int", "float", "str", "tuple", "bool"))
 _OWN_MODULES = ("builtins", "collections")
@@ -73,7 +73,7 @@ def containers_of(graphs: Iterable[GraphRecord]) -> list[ContainerRecord]:
         cls = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE[name]
         if cls.__module__ in _OWN_MODULES:
             continue
-        if _find(cls.__module__, cls.__qualname__) is not cls:
+        if find_imported(cls.__module__, cls.__qualname__) is not cls:
             raise ArtifactError(
                 f"{cls.__module__}.{cls.__qualname__} is a container in the arguments or outputs, and cannot be found "
                 f"by that name; move the class to the top level of a module that can be imported"
@@ -117,7 +117,7 @@ def prepare_containers(records: Iterable[ContainerRecord], graphs: Iterable[Grap
 
 
 def _register(record: ContainerRecord) -> None:
-    cls = _find(record.module, record.qualname)
+    cls = find_imported(record.module, record.qualname)
     full_name = f"{record.module}.{record.qualname}"
     if cls is None:
         raise ArtifactError(
@@ -163,18 +163,9 @@ def _check_reference(reference: str) -> None:
     if reference in _FACTORIES:
         return
     module, _, qualname = reference.partition(":")
-    found = _find(module, qualname)
+    found = find_imported(module, qualname)
     if not (isinstance(found, type) and issubclass(found, enum.Enum)):
         raise ArtifactError(
             f"its graphs refer to {reference}, expected an enum of a module that is imported already, or one of "
             f"{', '.join(sorted(_FACTORIES))}; if it is an enum, import its module before loading"
         )
-
-
-def _find(module: str, qualname: str) -> Any:
-    """Return an object by name from a module that is imported already, without running code of it."""
-    found: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        # Not getattr: a module or class may define what that does.
-        found = getattr(found, "__dict__", {}).get(part) if found is not None else None
-    return found

@@ -82,7 +82,7 @@ def _read(data: dict[str, Any]) -> Any:
     if "enum" in data:
         return _member(*data["enum"])
     if "device" in data:
-        return torch.device(data["device"])
+        return _device(data["device"])
     for kind in _TORCH_KINDS:
         if kind.__name__ in data:
             return torch_constant(data[kind.__name__], kind)
@@ -105,6 +105,13 @@ def torch_constant(name: str, kind: type[Any]) -> Any:
     return value
 
 
+def _device(name: str) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"torch has no device named {name!r}") from error
+
+
 def _parts(value: slice) -> tuple[Any, Any, Any]:
     return value.start, value.stop, value.step
 
@@ -121,9 +128,21 @@ def _member(module: str, qualname: str, name: str) -> enum.Enum:
 
 
 def _enum(module: str, qualname: str) -> type[enum.Enum] | None:
-    """Return an enum of a module that is imported already."""
+    found = find_imported(module, qualname)
+    return found if isinstance(found, type) and issubclass(found, enum.Enum) else None
+
+
+def find_imported(module: str, qualname: str) -> Any:
+    """Return an object by its name in a module that is imported already, ``None`` when there is none.
+
+    Nothing is imported and no code of the module runs.
+
+    Args:
+        module: Name of the module.
+        qualname: Name of the object in it, such as ``"Outer.Inner"``.
+    """
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):
         # Not getattr: a module or class may define what that does.
         found = getattr(found, "__dict__", {}).get(part) if found is not None else None
-    return found if isinstance(found, type) and issubclass(found, enum.Enum) else None
+    return found
