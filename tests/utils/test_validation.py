@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from aitune.exceptions import AITuneUserInputError
-from aitune.utils.validation import boolean, integer_at_least, positive_integer, positive_seconds
+from aitune.utils.validation import boolean, integer_at_least, number_at_least, positive_integer, positive_seconds
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None, float("nan")])
@@ -24,6 +24,12 @@ def test_integers() -> None:
 def test_no_positive_seconds(value: Any) -> None:
     with pytest.raises(AITuneUserInputError, match="budget must be a positive number of seconds, got"):
         positive_seconds(value, "budget")
+
+
+@pytest.mark.parametrize("value", [-0.1, True, "1", None, float("nan"), float("inf")])
+def test_no_number_from_a_bound_on(value: Any) -> None:
+    with pytest.raises(AITuneUserInputError, match="gain must be a finite number of at least 0, got"):
+        number_at_least(value, "gain", 0.0)
 
 
 def test_seconds() -> None:

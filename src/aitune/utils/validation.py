@@ -50,6 +50,22 @@ def positive_number(value: Any, what: str, kind: str = "number") -> float:
     return float(value)
 
 
+def number_at_least(value: Any, what: str, smallest: float) -> float:
+    """Return a value as a finite number that is not below another one; bools are not taken.
+
+    Args:
+        value: What was given.
+        what: Name of the argument.
+        smallest: Smallest number that is allowed.
+
+    Raises:
+        AITuneUserInputError: It is no such number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not smallest <= value < math.inf:
+        raise AITuneUserInputError(f"{what} must be a finite number of at least {smallest:g}, got {value!r}")
+    return float(value)
+
+
 def positive_seconds(value: Any, what: str) -> float:
     """Return a value as a number of seconds above 0; see :func:`positive_number`."""
     return positive_number(value, what, "number of seconds")

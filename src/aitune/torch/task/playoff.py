@@ -23,7 +23,7 @@ from aitune.torch.task.paired.duel import Duel, Rules
 from aitune.torch.task.paired.race import Race, RaceLimits
 from aitune.torch.task.paired.wording import Circumstances, explain
 from aitune.torch.task.timed_call import measuring_conditions, timer_for
-from aitune.utils.validation import positive_number
+from aitune.utils.validation import number_at_least, positive_integer, positive_number
 
 __all__ = ["Contestant", "PlayoffConfig", "compare", "playoff", "screen"]
 
@@ -74,15 +74,19 @@ class PlayoffConfig:
     def __post_init__(self) -> None:
         for name in ("block_seconds", "tie_within", "pair_budget_seconds", "group_budget_seconds"):
             positive_number(getattr(self, name), name)
-        if not self.minimum_gain >= 0:
-            raise AITuneUserInputError(f"minimum_gain must be at least 0, got {self.minimum_gain!r}")
-        if self.pause_seconds is not None and not self.pause_seconds >= 0:
-            raise AITuneUserInputError(f"pause_seconds must be at least 0, got {self.pause_seconds!r}")
-        if not 0 < self.alpha < 1:
+        number_at_least(self.minimum_gain, "minimum_gain", 0.0)
+        if self.pause_seconds is not None:
+            number_at_least(self.pause_seconds, "pause_seconds", 0.0)
+        if self.num_threads is not None:
+            positive_integer(self.num_threads, "num_threads")
+        if positive_number(self.alpha, "alpha") >= 1.0:
             raise AITuneUserInputError(f"alpha must lie between 0 and 1, got {self.alpha!r}")
-        looks = self.looks
-        if not looks or looks[0] < 1 or any(later <= earlier for earlier, later in itertools.pairwise(looks)):
-            raise AITuneUserInputError(f"looks must be positive and grow, got {looks!r}")
+        if isinstance(self.looks, str) or not isinstance(self.looks, Sequence) or not self.looks:
+            raise AITuneUserInputError(f"looks must be a sequence of numbers of pairs, got {self.looks!r}")
+        looks = tuple(positive_integer(look, "every entry of looks") for look in self.looks)
+        if any(later <= earlier for earlier, later in itertools.pairwise(looks)):
+            raise AITuneUserInputError(f"looks must grow, got {self.looks!r}")
+        object.__setattr__(self, "looks", looks)
 
     @property
     def threads(self) -> int:

@@ -42,6 +42,21 @@ def test_batch_sizes_that_make_no_sense_are_refused(sizes):
         ProfilingConfig(sizes)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"batching": "no"},
+        {"measuring_strategy": "fast"},
+        {"measurement_stop_strategy": 3},
+        {"profiling_stop_strategy": ThroughputSaturatedProfilingStopStrategy},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_settings_of_another_kind_are_named(setting):
+    with pytest.raises(AITuneUserInputError, match=next(iter(setting))):
+        ProfilingConfig([1], **setting)
+
+
 def test_the_facade_hands_on_every_published_name():
     for name in profiling.__all__:
         assert getattr(profiling, name).__name__ == name

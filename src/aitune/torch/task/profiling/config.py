@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aitune.exceptions import AITuneUserInputError
@@ -12,7 +12,13 @@ from aitune.torch.task.profiling.profiling_stop import (
     ProfilingStopStrategy,
     ThroughputSaturatedProfilingStopStrategy,
 )
-from aitune.utils.validation import positive_integer
+from aitune.utils.validation import boolean, positive_integer
+
+_KINDS: Mapping[str, type] = {
+    "measuring_strategy": MeasuringStrategy,
+    "measurement_stop_strategy": MeasuringStopStrategy,
+    "profiling_stop_strategy": ProfilingStopStrategy,
+}
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class ProfilingConfig:
             :class:`ThroughputSaturatedProfilingStopStrategy`.
 
     Raises:
-        AITuneUserInputError: There is no batch size, or one is not a positive integer.
+        AITuneUserInputError: There is no batch size, one is not a positive integer, or a strategy is of another kind.
     """
 
     batch_sizes: Sequence[int]
@@ -44,6 +50,11 @@ class ProfilingConfig:
             )
         sizes = tuple(positive_integer(size, "every batch size") for size in self.batch_sizes)
         object.__setattr__(self, "batch_sizes", sizes)
+        boolean(self.batching, "batching")
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise AITuneUserInputError(f"{name} must be an instance of {kind.__name__}, got {value!r}")
 
     @property
     def sweep(self) -> tuple[int, ...]:

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aitune.exceptions import AITuneUserInputError
 from aitune.torch.task.profiling.results import ProfilingResultEvent, get_throughput, is_throughput_saturated
+from aitune.utils.validation import number_at_least, positive_integer
 
 
 class ProfilingStopStrategy(ABC):
@@ -55,14 +55,8 @@ class ThroughputSaturatedProfilingStopStrategy(ProfilingStopStrategy):
     throughput_backoff_limit: int = 2
 
     def __post_init__(self) -> None:
-        if not self.min_throughput_gain_ratio >= 0:
-            raise AITuneUserInputError(
-                f"min_throughput_gain_ratio must be at least 0, got {self.min_throughput_gain_ratio!r}"
-            )
-        if self.throughput_backoff_limit < 1:
-            raise AITuneUserInputError(
-                f"throughput_backoff_limit must be at least 1, got {self.throughput_backoff_limit!r}"
-            )
+        number_at_least(self.min_throughput_gain_ratio, "min_throughput_gain_ratio", 0.0)
+        positive_integer(self.throughput_backoff_limit, "throughput_backoff_limit")
 
     def should_stop(self, events: Sequence[ProfilingResultEvent]) -> bool:
         """Say whether throughput is saturated."""
