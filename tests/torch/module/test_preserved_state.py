@@ -7,6 +7,7 @@ from torch import nn
 
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.module.preserved_state import preserved_random_state, preserved_state
+from aitune.torch.module.weight_watch import WeightWatch
 
 
 class Stateful(nn.Module):
@@ -153,3 +154,30 @@ def test_random_state_is_put_back():
     with preserved_random_state():
         torch.rand(100)
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("place", ["buffer", "plain attribute"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        torch.Tensor.to_sparse,
+        torch.Tensor.to_sparse_csr,
+        lambda eye: eye.to(torch.complex32),
+        lambda eye: torch.nested.nested_tensor([eye, eye[:1]]),
+        lambda eye: eye.to("meta"),
+    ],
+    ids=["coo", "csr", "complex32", "nested", "meta"],
+)
+def test_tensors_that_cannot_be_compared_are_no_hindrance(make, place):
+    tensor = make(torch.eye(2))
+    module = nn.Linear(2, 2)
+    if place == "buffer":
+        module.register_buffer("odd", tensor)
+    else:
+        module.odd = [tensor]
+    with preserved_state(module) as changes:
+        module(torch.ones(1, 2))
+    assert changes.buffers == ()
+    # The weights are watched while it serves, too.
+    watch = WeightWatch(module, interval=0.0)
+    assert (watch.changed(), watch.refresh()) == (None, None)

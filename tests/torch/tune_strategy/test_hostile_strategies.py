@@ -102,6 +102,19 @@ def test_without_the_check_it_is_served_as_the_user_wanted(tmp_path, way):
     assert any("correctness check is off" in warning for warning in strategy.report.warnings)
 
 
+@pytest.mark.parametrize("fault", [{"alter": add_offset}, {"fails_at": "infer"}], ids=["wrong", "raises"])
+def test_a_choice_that_is_refused_is_let_go_of(tmp_path, fault):
+    made = []
+
+    def tune(self, *args):
+        made.append(built(self, FakeBackend("own", **fault)))
+        return made[0]
+
+    with pytest.raises(CorrectnessError):
+        run(mine(_tune=tune), tmp_path)
+    assert not made[0].is_active
+
+
 def test_a_candidate_that_was_rejected_cannot_be_built_again_and_served(tmp_path):
     wrong = FakeBackend("wrong", add_offset)
 

@@ -40,6 +40,7 @@ def preserved_state(module: torch.nn.Module) -> Iterator[StateChanges]:
     were bound anew, added or removed (the training flag is one), the contents of dicts, lists and sets that are
     attributes themselves (deeper nesting is not followed), generators held as attributes, and torch's random
     generators. Nothing is deep-copied, and parameters are not copied at all: only their version counters are compared.
+    Values of sparse, nested and ``complex32`` tensors, which torch cannot compare, are left as they are.
 
     Args:
         module: The module; its submodules are included, those in plain containers too.
@@ -170,10 +171,15 @@ def _snapshot_tensors(module: torch.nn.Module) -> dict[str, _TensorSnapshot]:
     snapshots: dict[str, _TensorSnapshot] = {}
     seen: set[int] = set()
     for name, tensor in named:
-        if id(tensor) not in seen and not isinstance(tensor, torch.nn.Parameter) and not tensor.is_meta:
+        if id(tensor) not in seen and not isinstance(tensor, torch.nn.Parameter) and _can_be_compared(tensor):
             seen.add(id(tensor))
             snapshots[name] = _TensorSnapshot.of(tensor)
     return snapshots
+
+
+def _can_be_compared(tensor: torch.Tensor) -> bool:
+    plain = tensor.layout is torch.strided and not tensor.is_nested
+    return plain and not tensor.is_meta and tensor.dtype is not torch.complex32
 
 
 def _same_values(tensor: torch.Tensor, values: torch.Tensor) -> bool:

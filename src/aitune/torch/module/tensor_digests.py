@@ -50,7 +50,7 @@ def digest_of(tensor: torch.Tensor) -> str | None:
         tensor: A tensor of any shape, dtype and device.
 
     Returns:
-        ``None`` for sparse, quantised and meta tensors, and for tensors of a class with a layout of its own.
+        ``None`` for sparse, nested, quantised and meta tensors, and for tensors of a class with a layout of its own.
     """
     if not has_plain_values(tensor):
         return None
@@ -75,4 +75,4 @@ def has_plain_values(tensor: torch.Tensor) -> bool:
         tensor: The tensor.
     """
     plain = type(tensor.data) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
-    return plain and not tensor.is_quantized and not tensor.is_meta
+    return plain and not (tensor.is_quantized or tensor.is_meta or tensor.is_nested)

@@ -236,7 +236,12 @@ def _weights_of(parts: Sequence[tuple[str, torch.nn.Module]]) -> list[_Weight]:
 
 
 def _plain_tensors(parts: Sequence[tuple[str, torch.nn.Module]]) -> list[_Weight]:
-    return [_Weight(joined(prefix, key), tensor) for prefix, part in parts for key, tensor in plain_tensors(part)]
+    return [
+        _Weight(joined(prefix, key), tensor)
+        for prefix, part in parts
+        for key, tensor in plain_tensors(part)
+        if not tensor.is_nested  # it has no shape to compare
+    ]
 
 
 def _plain_modules(part: torch.nn.Module) -> list[torch.nn.Module]:

@@ -357,11 +357,18 @@ class TuneStrategy(RunReporting):
         key = self._key_of(backend)
         tried = self._outcomes.get(key)
         outcome = replace(tried or describe_candidate(backend), key=key, status="ok", reason=None, error_type=None)
+        if self._live.get(key) is not backend:
+            self._release(key)
+        self._live[key] = backend  # what serves nothing in the end is let go of at the end of the run
         try:
             if not backend.is_active:
                 backend.activate()
             if self._correctness_check_enabled:
-                outcome = replace(outcome, stage="check", agreement=self._agreement_of(backend, job))
+                self._complete_preparation(job)
+                began = time.perf_counter()
+                agreement = self._agreement_of(backend, job)
+                seconds = time.perf_counter() - began
+                outcome = replace(outcome, stage="check", agreement=agreement, check_seconds=seconds)
         except BackendStateError as error:
             raise AITuneUserInputError(f"{hook} returned a backend that cannot be run: {error}") from error
         except Exception as error:
@@ -381,6 +388,5 @@ class TuneStrategy(RunReporting):
         return backend
 
     def _agreement_of(self, backend: Backend, job: GraphJob) -> Agreement:
-        self._complete_preparation(job)
         assert self._references is not None
         return check_backend(backend, self._references, self._budget, job.module)
