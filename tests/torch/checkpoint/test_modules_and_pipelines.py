@@ -182,11 +182,15 @@ def test_what_cannot_be_saved(onnx_encoder: StoredEncoder, tmp_path: Path) -> No
         ait.save([ait.Module(tiny_encoder(), "enc")], tmp_path / "x.ait")
     with pytest.raises(AITuneUserInputError, match="path must be a path"):
         ait.save(tiny_encoder(), 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lost", ["model.onnx", "model.onnx.data", "model.onnx*"])
+def test_a_build_that_lost_files_is_not_saved(onnx_encoder: StoredEncoder, tmp_path: Path, lost: str) -> None:
     tuned = onnx_encoder.tuned(tmp_path / "builds")
-    for file in (tmp_path / "builds").rglob("*.onnx"):
+    for file in (tmp_path / "builds").rglob(lost):
         file.unlink()
     (tmp_path / "x.ait").write_bytes(b"old")
-    with pytest.raises(ArtifactError, match=r"encoder at the object itself cannot be saved: .*onnx"):
+    with pytest.raises(ArtifactError, match=r"encoder at the object itself cannot be saved: .*model.onnx.* not there"):
         ait.save(tuned, tmp_path / "x.ait", keep_alternatives=0)
     assert (tmp_path / "x.ait").read_bytes() == b"old"
 

@@ -104,7 +104,7 @@ class ArtifactBackend(TensorBackend):
             raise ArtifactError(f"{stored.name}: its file {artifact.path} is missing; build it again")
         backend = cls(cls.config_type.from_dict(stored.field("config", Mapping)))
         stored.restore_into(backend)
-        backend._artifact = artifact
+        backend._artifact = ArtifactPath.from_existing(artifact.path, artifact.root)
         backend.equal_symbols = tuple(tuple(group) for group in stored.field("equal_symbols", Sequence))
         backend.notes = tuple(stored.field("notes", Sequence))
         cls._check_versions(stored.field("versions", Mapping))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aitune.exceptions import ArtifactError
@@ -15,6 +15,7 @@ class ArtifactPath:
     Args:
         root: Folder that holds the artifact.
         relative_path: Where it lies below the root.
+        files: Paths below the root of the files that belong to it, as far as they are known.
 
     Raises:
         ArtifactError: The relative path is absolute or climbs out of the root.
@@ -22,6 +23,7 @@ class ArtifactPath:
 
     root: Path
     relative_path: Path
+    files: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         # Absolute: the current folder may be another one when the file is looked for.
@@ -32,7 +34,7 @@ class ArtifactPath:
 
     @classmethod
     def from_existing(cls, path: str | Path, root: str | Path) -> ArtifactPath:
-        """Name an existing file or folder relative to ``root``.
+        """Name an existing file or folder relative to ``root``, with the files that it has now.
 
         Args:
             path: The file or folder.
@@ -48,7 +50,9 @@ class ArtifactPath:
             relative = path.resolve().relative_to(root.resolve())
         except ValueError as error:
             raise ArtifactError(f"artifact {path} does not lie below {root}") from error
-        return cls(root, relative)
+        found = [path] if path.is_file() else sorted(path.rglob("*"))
+        files = [(relative / file.relative_to(path)).as_posix() for file in found if not file.is_dir()]
+        return cls(root, relative, tuple(files))
 
     @property
     def path(self) -> Path:

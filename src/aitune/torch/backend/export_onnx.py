@@ -1,4 +1,8 @@
-"""A graph as an ONNX model on disk: from the shared torch.export first, by tracing as the second choice."""
+"""A graph as an ONNX model on disk: from the shared torch.export first, by tracing as the second choice.
+
+Weights lie in a file beside the model. Runtimes map that file into memory; weights inside the model are parsed and
+copied, which makes loading take twice as long and more.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
 
 MODEL_FILE = "model.onnx"
+WEIGHTS_FILE = "model.onnx.data"
 _MESSAGE_LINES = 8
 
 
@@ -38,7 +43,7 @@ def _names(graph_spec: GraphSpec) -> dict[str, Any]:
 def onnx_from_export(
     exported: ExportedGraph, graph_spec: GraphSpec, folder: Path, opset_version: int | None = None
 ) -> Path:
-    """Write an exported graph as an ONNX model; weights go to a file beside it when they are large.
+    """Write an exported graph as an ONNX model, its weights to a file beside it.
 
     Args:
         exported: The exported graph.
@@ -58,7 +63,7 @@ def onnx_from_export(
             program: Any = torch.onnx.export(
                 exported.program, dynamo=True, verbose=False, opset_version=opset_version, **_names(graph_spec)
             )
-            program.save(str(path))
+            program.save(str(path), external_data=True)
         except Exception as error:
             raise ExportError(f"the ONNX exporter failed: {_first_lines(error)}", graph=graph_spec.name) from error
     return path
@@ -71,7 +76,9 @@ def onnx_from_trace(
     folder: Path,
     opset_version: int | None = None,
 ) -> Path:
-    """Write a module as an ONNX model by tracing one run. A branch on values or sizes stays as this run took it.
+    """Write a module as an ONNX model by tracing one run, its weights to a file beside it.
+
+    A branch on values or sizes stays as this run took it.
 
     Args:
         flat_module: The module.
@@ -86,6 +93,8 @@ def onnx_from_trace(
     Raises:
         ExportError: The exporter refused the module.
     """
+    import onnx
+
     path = folder / MODEL_FILE
     names = _names(graph_spec)
     specs = (graph_spec.input_spec.tensor_specs, graph_spec.output_spec.tensor_specs)
@@ -105,11 +114,26 @@ def onnx_from_trace(
                 dynamic_axes=dynamic_axes,
                 **names,
             )
+            save_onnx(onnx.load(str(path)), folder)
         except Exception as error:
             raise ExportError(
                 f"the tracing ONNX exporter failed: {_first_lines(error)}", graph=graph_spec.name
             ) from error
     return path
+
+
+def save_onnx(model: Any, folder: Path) -> None:
+    """Write an ONNX model, its weights to a file beside it.
+
+    Args:
+        model: The ``onnx.ModelProto``, with its weights in memory.
+        folder: Folder for the two files; what lies in it is removed.
+    """
+    import onnx
+
+    for old in folder.iterdir():
+        old.unlink()
+    onnx.save_model(model, str(folder / MODEL_FILE), save_as_external_data=True, location=WEIGHTS_FILE)
 
 
 def _first_lines(error: BaseException) -> str:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aitune.exceptions import BuildError
+from aitune.torch.backend.export_onnx import save_onnx
 
 _INTEGER_OPERATORS = ("MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM", "QAttention", "QEmbedLayerNormalization")
-# Protocol buffers end at 2 GB.
-_LARGEST_SINGLE_FILE = 2**31 - 2**20
 
 
 def quantize_dynamic_int8(model_file: Path, backend: str) -> int:
@@ -22,7 +21,7 @@ def quantize_dynamic_int8(model_file: Path, backend: str) -> int:
     calibration data is needed.
 
     Args:
-        model_file: The model; weights that lie in files beside it become part of the new ones.
+        model_file: The model, in a folder of its own.
         backend: Description of the backend, for errors.
 
     Returns:
@@ -50,10 +49,7 @@ def quantize_dynamic_int8(model_file: Path, backend: str) -> int:
                 "nothing in the model could be quantised (no matrix product or convolution with constant weights)",
                 backend=backend,
             )
-        for old in model_file.parent.glob(f"{model_file.name}*"):
-            old.unlink()
-        large = model.ByteSize() > _LARGEST_SINGLE_FILE
-        onnx.save_model(model, str(model_file), save_as_external_data=large, location=f"{model_file.name}.data")
+    save_onnx(model, model_file.parent)
     return count
 
 

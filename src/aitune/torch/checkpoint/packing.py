@@ -217,21 +217,27 @@ def _pack_files(state: Mapping[str, Any], store: _Store) -> list[FileRecord]:
     files: dict[str, FileRecord] = {}
     for artifact in artifact_paths_in(state):
         found = _files_below(artifact.path, artifact.relative_path.as_posix())
-        if not found:
-            raise ArtifactError(
-                f"{artifact.path}, which belongs to the build, is empty: was the cache cleared? tune again"
-            )
+        gone = set(artifact.files).difference(path for _, path in found)
+        if gone or not found:
+            raise _missing(artifact.root / min(gone) if gone else artifact.path)
         for source, path in found:
             files[path] = store.add_file(source, path)
     return list(files.values())
 
 
 def _files_below(source: Path, path: str) -> Sequence[tuple[Path, str]]:
-    if source.is_symlink() or not source.exists():
-        what = "is a link" if source.is_symlink() else "is not there any more: was the cache cleared? tune again"
-        raise ArtifactError(f"{source}, which belongs to the build, {what}")
+    if source.is_symlink():
+        raise ArtifactError(f"{source}, which belongs to the build, is a link, expected a file or a folder")
+    if not source.exists():
+        raise _missing(source)
     if source.is_file():
         return [(source, path)]
     children = sorted(source.iterdir(), key=lambda child: child.name)
     prefix = "" if path == "." else f"{path}/"
     return [pair for child in children for pair in _files_below(child, f"{prefix}{child.name}")]
+
+
+def _missing(path: Path) -> ArtifactError:
+    return ArtifactError(
+        f"{path}, which belongs to the build, is not there any more: was the cache cleared? tune again"
+    )

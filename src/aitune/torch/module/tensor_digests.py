@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
 
-_THREADS = 2
+# One core is left to whoever goes on meanwhile: a runtime that loads its build.
+_THREADS = max(1, min(4, (os.cpu_count() or 1) - 1))
 
 
 class TensorDigests:
