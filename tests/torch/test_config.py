@@ -1,5 +1,7 @@
+import dataclasses
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import pytest
@@ -85,6 +87,49 @@ def test_a_cache_folder_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch,
         Config(cache_dir=tmp_path).new_folder("samples", "recording-")
 
 
-def test_a_cache_folder_that_is_no_path() -> None:
-    with pytest.raises(AITuneUserInputError, match=r"config\.cache_dir must be a path"):
-        Config(cache_dir=3).resolve_cache_dir()  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cache_dir", 3),
+        ("cache_dir", b"folder"),
+        ("max_num_samples_stored", 0),
+        ("max_graphs", 1.5),
+        ("strict_mode", "no"),
+        ("on_unknown_input", "raise"),
+        ("on_exceptional_values", ["report"]),
+        ("weight_check_interval", -1),
+        ("minimum_gain", "1%"),
+        ("minimum_gain", float("nan")),
+        ("num_threads", 0),
+        ("num_threads", True),
+        ("seed", "x"),
+        ("seed", -1),
+        ("seed", 2**64),
+        ("device_after_tuning", 0),
+        ("enable_transformers_integration", 1),
+        ("enable_diffusers_integration", None),
+    ],
+)
+def test_a_value_that_a_setting_may_not_have_is_refused_where_it_is_set(name: str, value: Any) -> None:
+    config = Config()
+    for change in (lambda: setattr(config, name, value), lambda: Config(**{name: value})):
+        with pytest.raises(AITuneUserInputError, match=rf"config\.{name} must be"):
+            change()
+    others = {"cache_dir": "elsewhere", "seed": 3} | {name: value}
+    with pytest.raises(AITuneUserInputError, match=rf"config\.{name} must be"), config.override(**others):
+        pass
+    assert config == Config()
+
+
+def test_a_name_that_is_no_setting_cannot_be_set() -> None:
+    with pytest.raises(AITuneUserInputError, match=r"no setting sead.*seed"):
+        Config().sead = 3  # type: ignore[attr-defined]
+
+
+def test_every_setting_may_have_its_default() -> None:
+    for field in dataclasses.fields(Config):
+        setattr(Config(), field.name, field.default)
+
+
+def test_a_home_folder_in_the_setting_is_expanded() -> None:
+    assert Config(cache_dir="~/aitune-test").resolve_cache_dir() == Path.home() / "aitune-test"  # type: ignore[arg-type]

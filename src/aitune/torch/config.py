@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
 
 from aitune.exceptions import AITuneEnvironmentError, AITuneUserInputError
+from aitune.utils.validation import boolean, integer_at_least, number_at_least, positive_integer
+
+_LARGEST_SEED = 2**32 - 1
+"""Seeds of single calls are made from it, and must fit into what torch's generators take."""
 
 
 def aitune_cache_dir() -> Path:
@@ -21,15 +25,81 @@ def aitune_cache_dir() -> Path:
     ``AITUNE_CACHE_DIR`` names it; without that it is ``aitune`` in the user's cache folder.
     """
     named = os.environ.get("AITUNE_CACHE_DIR")
-    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("aitune"))
+    return _folder(named, "AITUNE_CACHE_DIR") if named else Path(platformdirs.user_cache_dir("aitune"))
+
+
+def _folder(value: Any, what: str) -> Path:
+    try:
+        return Path(os.path.expanduser(os.fspath(value)))
+    except TypeError as error:
+        raise AITuneUserInputError(f"{what} must be a path or None, got {value!r}") from error
+
+
+Check = Callable[[Any, str], Any]
+"""Returns the value that is kept; takes what was given and the name for messages."""
+
+
+def _or_none(check: Check) -> Check:
+    return lambda value, what: None if value is None else check(value, what)
+
+
+def _one_of(*allowed: str) -> Check:
+    def check(value: Any, what: str) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            raise AITuneUserInputError(f"{what} must be {' or '.join(map(repr, allowed))}, got {value!r}")
+        return value
+
+    return check
+
+
+def _seed(value: Any, what: str) -> int:
+    seed = integer_at_least(value, what, 0)
+    if seed > _LARGEST_SEED:
+        raise AITuneUserInputError(f"{what} must be at most {_LARGEST_SEED}, got {value!r}")
+    return seed
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise AITuneUserInputError(f"{what} must be a str or None, got {value!r}")
+    return value
+
+
+def _not_negative(value: Any, what: str) -> float:
+    return number_at_least(value, what, 0.0)
+
+
+_CHECKS: Mapping[str, Check] = {
+    "cache_dir": _or_none(_folder),
+    "max_num_samples_stored": positive_integer,
+    "max_graphs": positive_integer,
+    "strict_mode": boolean,
+    "on_unknown_input": _one_of("eager", "error"),
+    "on_exceptional_values": _one_of("report", "reject"),
+    "weight_check_interval": _or_none(_not_negative),
+    "minimum_gain": _not_negative,
+    "num_threads": _or_none(positive_integer),
+    "seed": _seed,
+    "device_after_tuning": _or_none(_text),
+    "enable_transformers_integration": boolean,
+    "enable_diffusers_integration": boolean,
+}
+"""Every setting, with what it may be set to."""
+
+
+def _unknown(names: list[str]) -> AITuneUserInputError:
+    return AITuneUserInputError(f"config has no setting {', '.join(names)}; settings are {sorted(_CHECKS)}")
 
 
 @dataclass
 class Config:
     """Settings that hold for every run; ``with config.override(...)`` changes them for a scope.
 
+    A value is checked when it is set, where the line that is wrong still is at hand.
+
     Args:
-        cache_dir: Folder for builds and samples; ``None`` asks :func:`aitune_cache_dir` at each use.
+        cache_dir: Folder for builds and samples, ``~`` being the user's home; ``None`` asks :func:`aitune_cache_dir` at
+            each use.
         max_num_samples_stored: Most samples kept on disk for one graph.
         max_graphs: Most graphs recorded for one module; further kinds of calls run on the original.
         strict_mode: Whether non-tensor arguments are part of a graph's identity.
@@ -45,6 +115,9 @@ class Config:
             tuned range can run on it.
         enable_transformers_integration: Whether classes of transformers are recognised when it is loaded.
         enable_diffusers_integration: Without effect so far: no class of diffusers needs to be recognised.
+
+    Raises:
+        AITuneUserInputError: A setting has no such value.
     """
 
     cache_dir: Path | None = None
@@ -61,13 +134,15 @@ class Config:
     enable_transformers_integration: bool = True
     enable_diffusers_integration: bool = True
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a setting to a value that it may have; a name that is none is an error, too."""
+        if name not in _CHECKS:
+            raise _unknown([name])
+        object.__setattr__(self, name, _CHECKS[name](value, f"config.{name}"))
+
     def resolve_cache_dir(self) -> Path:
         """Return the folder for builds and samples that holds now."""
-        if self.cache_dir is None:
-            return aitune_cache_dir()
-        if not isinstance(self.cache_dir, str | os.PathLike):
-            raise AITuneUserInputError(f"config.cache_dir must be a path or None, got {self.cache_dir!r}")
-        return Path(self.cache_dir)
+        return aitune_cache_dir() if self.cache_dir is None else self.cache_dir
 
     def new_folder(self, parent: str, prefix: str) -> Path:
         """Make a folder that is nobody else's in the cache folder.
@@ -98,12 +173,11 @@ class Config:
             settings: New values by name.
 
         Raises:
-            AITuneUserInputError: A name is no setting.
+            AITuneUserInputError: A name is no setting, or has no such value; nothing is changed then.
         """
-        known = {field.name for field in fields(self)}
-        unknown = sorted(set(settings) - known)
+        unknown = sorted(set(settings) - set(_CHECKS))
         if unknown:
-            raise AITuneUserInputError(f"config has no setting {', '.join(unknown)}; settings are {sorted(known)}")
+            raise _unknown(unknown)
         before = {name: getattr(self, name) for name in settings}
         try:
             for name, value in settings.items():

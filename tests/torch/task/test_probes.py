@@ -5,7 +5,6 @@ import torch
 from correctness_models import references_of, seeded, tagger_references
 from torch import nn
 
-from aitune.exceptions import AITuneUserInputError
 from aitune.testing.graphs import call, record_graph
 from aitune.torch.config import config
 from aitune.torch.task.correctness import check
@@ -180,11 +179,6 @@ def test_state_and_inputs_are_as_before():
     assert make_references(module, graph_spec, data).probes
     assert module.total == before
     assert torch.equal(data[0].args[0], given)
-
-
-def test_a_wrong_setting():
-    with config.override(on_exceptional_values="warn"), pytest.raises(AITuneUserInputError, match="'report' or 'rej"):
-        references_for(torch.relu)
 
 
 @pytest.mark.parametrize("make", [lambda: nn.LSTM(4, 4), lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)])

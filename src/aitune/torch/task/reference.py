@@ -63,10 +63,6 @@ def make_references(
             makes none that fits, or the module changes its parameters.
     """
     began = time.perf_counter()
-    if config.on_exceptional_values not in ("report", "reject"):
-        raise AITuneUserInputError(
-            f"config.on_exceptional_values must be 'report' or 'reject', got {config.on_exceptional_values!r}"
-        )
     labels = labelled_calls(graph_spec, data, seed=seed, max_corners=max_corners, input_factory=input_factory)
     runs, notes = _run_all(module, graph_spec, labels, seed)
     random = _random_outputs(module, graph_spec, runs[0], seed)
