@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.dynamic_shapes import BatchDim, DynamicDim
 from aitune.torch.module.axis_inference import (
-    BATCH_SYMBOL,
     Observation,
     infer_input_axes,
     infer_output_axes,
@@ -91,7 +90,7 @@ def test_the_truth_is_found_from_the_shapes(case: tuple[Any, list[Observation], 
                 continue
             assert axis.symbol is not None
             if isinstance(truth, Batch):
-                assert (axis.size, axis.symbol.name, axis.symbol.is_batch) == (truth.factor, BATCH_SYMBOL, True)
+                assert (axis.size, axis.symbol.name, axis.symbol.is_batch) == (truth.factor, "batch0", True)
                 assert (axis.symbol.min, axis.symbol.max) == (min(batch_sizes), max(batch_sizes))
             else:
                 seen = [row[truth.which] for row in lengths]
@@ -181,10 +180,14 @@ def test_a_declared_batch_axis_names_the_batch_of_the_other_inputs() -> None:
     assert other[0].size == 4
 
 
-def test_fresh_names_keep_clear_of_declared_ones() -> None:
-    calls = observe((1, ((5,), (6,))), (2, ((7,), (9,))))
-    declared, other = inferred(calls, {"x0": (DynamicDim("dim0", 1, 9),)})
-    assert [str(declared[0]), str(other[0])] == ["dim0", "dim1"]
+@pytest.mark.parametrize("taken", ["batch0", "dim0", "out0"])
+def test_fresh_names_keep_clear_of_declared_ones(taken: str) -> None:
+    # One name for two sizes would make them one: the bounds of the first for the values of the second.
+    calls = observe((1, ((5,), (6,), (1,))), (2, ((7,), (9,), (2,))), outputs=(((4,), (2,)), ((3,), (8,))))
+    input_axes = inferred(calls, {"x0": (DynamicDim(taken, 1, 9),)})
+    output_axes = infer_output_axes(specs_of(calls[0].output_shapes), calls, input_axes)
+    symbols = {axes[0].symbol for axes in (*input_axes, *output_axes)}
+    assert len(symbols) == len({symbol.name for symbol in symbols if symbol is not None}) == 5
 
 
 @pytest.mark.parametrize(

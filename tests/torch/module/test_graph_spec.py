@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aitune.exceptions import UnsupportedCallError
-from aitune.torch.module.axis_inference import BATCH_SYMBOL, Observation, infer_input_axes, infer_output_axes
+from aitune.torch.module.axis_inference import Observation, infer_input_axes, infer_output_axes
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
@@ -64,7 +64,7 @@ def test_the_axes_of_a_real_call() -> None:
         "(batch0 1..2, dim0 4..7, dim1 4..7)"
     )
     assert (SPEC.get_min_batch_size(), SPEC.get_max_batch_size(), SPEC.batching) == (1, 2, True)
-    assert list(SPEC.symbols) == [BATCH_SYMBOL, "dim0", "dim1"]
+    assert list(SPEC.symbols) == ["batch0", "dim0", "dim1"]
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 6))
@@ -90,7 +90,7 @@ def test_rows_are_repeated_in_turn(batch_size: int, length: int, wanted: int) ->
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
 def test_resize_sets_each_symbol_and_says_so(batch_size: int, length: int, x_length: int, mask_length: int) -> None:
-    sizes = {BATCH_SYMBOL: batch_size, "dim0": x_length, "dim1": mask_length}
+    sizes = {"batch0": batch_size, "dim0": x_length, "dim1": mask_length}
     resized = SPEC.resize(make_sample(2, length), sizes)
     assert SPEC.symbol_sizes(resized) == sizes
 
@@ -157,7 +157,7 @@ def test_one_tensor_given_twice_stays_two_arguments() -> None:
         return x + y
 
     x = torch.ones(2, 3)
-    batch = Symbol(BATCH_SYMBOL, 1, 4, is_batch=True)
+    batch = Symbol("batch0", 1, 4, is_batch=True)
     inputs = SampleMetadata.from_inputs({"x": x, "y": x}).with_axes([(Axis(1, batch), Axis(3))] * 2)
     spec = GraphSpec("g", inputs, SampleMetadata.from_outputs(x), ForwardSignature.from_callable(both))
     grown = spec.make_batch((x, x), {}, 4)

@@ -6,15 +6,14 @@ number over at least two batch sizes is a batch axis with that factor; any other
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.dynamic_shapes import BatchDim, DynamicDim, DynamicShapes, InputPath
 from aitune.torch.module.locator import Locator, format_locator
 from aitune.torch.module.tensor_spec import Axis, Symbol, TensorSpec
-
-BATCH_SYMBOL = "batch0"
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def infer_input_axes(
     declared = _declared_axes(specs, observations, dynamic_shapes)
     batch_sizes = [observation.batch_size for observation in observations]
     batch = _declared_batch(declared, observations)
-    names = _fresh_names(declared)
+    names = _FreshNames("dim", {a.symbol.name for axes in declared.values() for a in axes if a.symbol is not None})
     inferred: list[tuple[Axis, ...]] = []
     in_caches: dict[tuple[int, tuple[int, ...]], Axis] = {}
     for position, spec in enumerate(specs):
@@ -86,10 +85,10 @@ def infer_output_axes(
         observations: At least one recorded call.
         input_axes: The axes of the inputs.
     """
-    values = [_symbol_values(observation, input_axes) for observation in observations]
+    values = [symbol_values(observation.input_shapes, input_axes) for observation in observations]
     batch_sizes = [observation.batch_size for observation in observations]
     known = {a.symbol.name: a.symbol for axes in input_axes for a in axes if a.symbol is not None}
-    names = (f"out{number}" for number in range(1_000_000))
+    names = _FreshNames("out", known)
     inferred = []
     for position, spec in enumerate(specs):
         axes = []
@@ -116,8 +115,24 @@ def symbol_values(shapes: Sequence[Sequence[int]], axes_of_tensors: Sequence[tup
     return values
 
 
-def _symbol_values(observation: Observation, input_axes: Sequence[tuple[Axis, ...]]) -> dict[str, int]:
-    return symbol_values(observation.input_shapes, input_axes)
+class _FreshNames:
+    """Names for symbols that are found, apart from those that there are: two symbols of one name would be one size.
+
+    Args:
+        prefix: What the names of symbols that count no batch begin with.
+        taken: Names of the symbols that there are.
+    """
+
+    def __init__(self, prefix: str, taken: Collection[str]) -> None:
+        self.batch = next(_unused_names("batch", taken))
+        self._others = _unused_names(prefix, taken)
+
+    def next(self) -> str:
+        return next(self._others)
+
+
+def _unused_names(prefix: str, taken: Collection[str]) -> Iterator[str]:
+    return (name for number in itertools.count() if (name := f"{prefix}{number}") not in taken)
 
 
 def _declared_batch(declared: Mapping[int, tuple[Axis, ...]], observations: Sequence[Observation]) -> Symbol | None:
@@ -132,7 +147,7 @@ def _declared_batch(declared: Mapping[int, tuple[Axis, ...]], observations: Sequ
 
 
 def _infer_axis(
-    sizes: Sequence[int], batch_sizes: Sequence[int | None], names: object, batch: Symbol | None = None
+    sizes: Sequence[int], batch_sizes: Sequence[int | None], names: _FreshNames, batch: Symbol | None = None
 ) -> Axis:
     if len(set(sizes)) == 1:
         return Axis(sizes[0])
@@ -141,8 +156,8 @@ def _infer_axis(
         size // batch if batch and size % batch == 0 else 0 for size, batch in zip(sizes, batch_sizes, strict=True)
     }
     if len(known) == len(sizes) and len(set(known)) > 1 and len(factors) == 1 and 0 not in factors:
-        return Axis(factors.pop(), batch or Symbol(BATCH_SYMBOL, min(known), max(known), is_batch=True))
-    return Axis(1, Symbol(next(names), min(sizes), max(sizes)))  # type: ignore[call-overload]
+        return Axis(factors.pop(), batch or Symbol(names.batch, min(known), max(known), is_batch=True))
+    return Axis(1, Symbol(names.next(), min(sizes), max(sizes)))
 
 
 def _followed_symbol(
@@ -158,11 +173,6 @@ def _followed_symbol(
         if len(factors) == 1 and 0 not in factors:
             return Axis(factors.pop(), symbol)
     return None
-
-
-def _fresh_names(declared: Mapping[int, tuple[Axis, ...]]) -> object:
-    taken = {a.symbol.name for axes in declared.values() for a in axes if a.symbol is not None}
-    return (name for number in range(1_000_000) if (name := f"dim{number}") not in taken)
 
 
 def _declared_axes(
