@@ -166,6 +166,14 @@ def test_many_threads_get_their_own_answers(encoder: Any) -> None:
     assert wrong == []
 
 
+def test_what_a_call_raises_is_not_written_to_the_terminal_as_well(encoder: Any, capfd: Any) -> None:
+    ids = torch.full((2, 5), 10_000)
+    with pytest.raises(Exception, match="out of data bounds"):
+        encoder.infer(ids, torch.ones_like(ids), scale=0.5)
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
 def test_settings_are_checked() -> None:
     for settings in ({"num_threads": 0}, {"num_threads": True}, {"opset_version": -1}):
         with pytest.raises(AITuneUserInputError, match=r"ONNXRuntimeBackendConfig: .+ integer of at least 1"):

@@ -32,6 +32,7 @@ _DTYPES = frozenset(
     }
 )  # fmt: skip
 _ERRORS_ONLY = 3
+_CRASHES_ONLY = 4
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class ONNXRuntimeBackend(ArtifactBackend):
         super().__init__(config)
         self.is_exact = self.config.quantization is None
         self._session: Any = None
+        self._run_options: Any = None
         self._inputs: tuple[tuple[str, int], ...] = ()
         self._outputs: tuple[str, ...] = ()
 
@@ -148,10 +150,13 @@ class ONNXRuntimeBackend(ArtifactBackend):
         # An input that the forward does not use may be missing.
         self._inputs = tuple((entry.name, names[entry.name]) for entry in session.get_inputs())
         self._outputs = tuple(output_name(i) for i in range(len(self.graph_spec.output_spec.tensor_specs)))
+        # What goes wrong in a call is raised; the runtime would also write it to the terminal, past Python's logging.
+        self._run_options = onnxruntime.RunOptions()
+        self._run_options.log_severity_level = _CRASHES_ONLY
         self._session = session
 
     def _deactivate(self) -> None:
-        self._session = None
+        self._session = self._run_options = None
 
     def run_tensors(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Run one call.
@@ -160,5 +165,5 @@ class ONNXRuntimeBackend(ArtifactBackend):
             tensors: The input tensors in the order of the graph's input spec.
         """
         feed = {name: tensors[position].detach().numpy() for name, position in self._inputs}
-        outputs = self._session.run(self._outputs, feed)
+        outputs = self._session.run(self._outputs, feed, self._run_options)
         return self.graph_spec.make_output([torch.from_numpy(output) for output in outputs])
