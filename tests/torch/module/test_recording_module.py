@@ -1,3 +1,4 @@
+import enum
 import functools
 import re
 import resource
@@ -107,8 +108,10 @@ def numbers() -> Iterator[int]:
         (torch.zeros(2, 2).to_sparse(), r"argument x is a tensor that is sparse \(torch.sparse_coo\)"),
         (torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.quint8), r"quantised \(torch.quint8\)"),
         (torch.zeros(2).as_subclass(type("Own", (torch.Tensor,), {})), "of the class .*Own"),
+        (torch._nested_tensor_from_tensor_list([torch.zeros(1), torch.zeros(2)]), "is nested"),
+        (torch.zeros(2, device="meta"), "without values"),
     ],
-    ids=["generator", "set", "sparse", "quantised", "subclass"],
+    ids=["generator", "set", "sparse", "quantised", "subclass", "nested", "meta"],
 )
 def test_a_call_that_cannot_be_captured_runs_untouched_and_is_named(value: Any, said: str, tmp_path: Path) -> None:
     module = recording(lambda x: [*x] if not isinstance(x, torch.Tensor) else x, tmp_path)
@@ -117,6 +120,43 @@ def test_a_call_that_cannot_be_captured_runs_untouched_and_is_named(value: Any, 
     assert module.graphs() == []
     (problem,) = module.problems
     assert re.search(said, problem), problem
+
+
+def test_calls_inside_transforms_run_untouched(tmp_path: Path) -> None:
+    module = recording(lambda x: x * 2, tmp_path)
+    assert torch.func.vmap(module)(torch.ones(3, 2)).tolist() == [[2.0, 2.0]] * 3
+    assert torch.func.grad(lambda x: module(x).sum())(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert module.graphs() == []
+    (problem,) = module.problems
+    assert "inside torch.func" in problem
+
+
+class Unwritable(enum.Enum):
+    ONE = 1
+
+    def __repr__(self) -> str:
+        raise RuntimeError("theirs")
+
+
+def test_whatever_goes_wrong_in_keeping_a_call_does_not_stop_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for value, folder, said in [
+        (torch.zeros(2), tmp_path / "file", "a call cannot be kept, .*: .*Error: .*file"),
+        (Unwritable.ONE, tmp_path, "a call cannot be kept, .*: RuntimeError: theirs"),
+    ]:
+        module = recording(lambda x: x, folder)
+        assert module(value) is value
+        assert module.graphs() == []
+        (problem,) = module.problems
+        assert re.search(said, problem), problem
+
+
+def test_whatever_goes_wrong_in_describing_an_output_is_the_graphs_problem(tmp_path: Path) -> None:
+    module = recording(lambda x: [x, Unwritable.ONE], tmp_path)
+    for _ in range(2):
+        assert module(torch.zeros(1))[1] is Unwritable.ONE
+    (graph,) = module.graphs()
+    assert "what a call gave cannot be described: RuntimeError: theirs" in (graph.problem or "")
 
 
 def test_a_wrong_call_raises_the_originals_error_and_is_noted(tmp_path: Path) -> None:

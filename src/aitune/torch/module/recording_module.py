@@ -29,6 +29,7 @@ from aitune.torch.module.sample import Sample
 from aitune.torch.module.sample_metadata import SampleMetadata
 from aitune.torch.module.sample_store import SampleStore
 from aitune.torch.module.tensor_spec import TensorSpec
+from aitune.utils.error_text import error_line
 
 __all__ = ["RecordedGraph", "RecordingForward", "RecordingModule", "Sample", "recorded_batch_size"]
 
@@ -74,6 +75,14 @@ class _GraphRecord:
     problem: str | None = None
 
 
+@dataclass(frozen=True)
+class _BegunCall:
+    record: _GraphRecord
+    input_spec: SampleMetadata
+    named: dict[str, Any]
+    before: dict[str, list[Any]]
+
+
 class RecordingModule:
     """Records every call of a module while it runs on the original.
 
@@ -114,23 +123,41 @@ class RecordingModule:
         """Run the original and take note of the call; what cannot be noted never stops the call."""
         with self._lock:
             self.num_calls += 1
+        begun = self._begin(args, kwargs)
+        output = self._forward(*args, **kwargs)
+        if begun is not None:
+            self._end(begun, output)
+        return output
+
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _BegunCall | None:
         try:
             named = self._signature.bind(args, kwargs)
             input_spec = SampleMetadata.from_inputs(named, strict=self._strict)
+            record = self._record_for(named, input_spec, self._signature.in_style_of(kwargs))
+            before = {name: pytree.tree_leaves(value) for name, value in named.items()}
         except UnsupportedCallError as error:
             self._note(str(error))
-            return self._forward(*args, **kwargs)
-        record = self._record_for(named, input_spec, self._signature.in_style_of(kwargs))
-        before = {name: pytree.tree_leaves(value) for name, value in named.items()}
-        output = self._forward(*args, **kwargs)
-        if record is not None:
-            changed = changed_arguments(before, named)
+            return None
+        except Exception as error:
+            # The disk may be full, and arguments may be anything.
+            self._note(f"a call cannot be kept, so nothing is tuned from it: {error_line(error)}")
+            return None
+        return None if record is None else _BegunCall(record, input_spec, named, before)
+
+    def _end(self, begun: _BegunCall, output: Any) -> None:
+        record, named = begun.record, begun.named
+        try:
+            changed = changed_arguments(begun.before, named)
             is_first = not record.num_calls
-            self._observe(record, input_spec, output, {name: named[name] for name in changed})
+            self._observe(record, begun.input_spec, output, {name: named[name] for name in changed})
             if is_first:
                 self._note_shared_outputs(output, {name: named[name] for name in named if name not in changed})
             self._require_to_be_put_back(record, changed, named)
-        return output
+        except Exception as error:
+            with self._lock:
+                record.problem = (
+                    f"what a call gave cannot be described: {error_line(error)}; such calls run on the original module"
+                )
 
     def _require_to_be_put_back(self, record: _GraphRecord, changed: tuple[str, ...], named: dict[str, Any]) -> None:
         """Note a forward that puts other values into arguments of which only their class knows how to hold them."""

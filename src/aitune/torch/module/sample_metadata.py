@@ -185,7 +185,13 @@ class SampleMetadata:
 
 
 def _require_plain(tensor: torch.Tensor, what: str, locator: Locator) -> None:
-    if tensor.layout is not torch.strided:
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        kind = "inside torch.func"
+    elif tensor.is_meta:
+        kind = "without values (on the meta device)"
+    elif tensor.is_nested:
+        kind = "nested"
+    elif tensor.layout is not torch.strided:
         kind = f"sparse ({tensor.layout})"
     elif tensor.is_quantized:
         kind = f"quantised ({tensor.dtype})"
