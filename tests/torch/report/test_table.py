@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,10 @@ def test_no_line_is_longer_than_the_width_and_all_is_plain_text(report: TuneRepo
     assert "\x1b" not in table
 
 
-def test_a_width_without_room_for_the_columns_is_refused(report: TuneReport) -> None:
-    with pytest.raises(AITuneUserInputError, match=r"at least 80.*got 79"):
-        report.table(79)
+@pytest.mark.parametrize("width", [79, 120.0, "120", None, True])
+def test_a_width_without_room_for_the_columns_is_refused(report: TuneReport, width: Any) -> None:
+    with pytest.raises(AITuneUserInputError, match=rf"width .* an integer of at least 80, got {width!r}"):
+        report.table(width)
 
 
 def test_the_baseline_comes_first_then_the_candidates_in_their_order(graph: GraphReport) -> None:

@@ -81,9 +81,13 @@ def test_artifact_paths_and_other_values_become_strings_and_lists(report: TuneRe
         ('{"format_version": 1, "report": {"modules": 3}}', "no tune report"),
         ('{"format_version": 1, "report": {"$float": "red"}}', "is not JSON"),
         ('{"format_version": 1, "report": {"$float": [1]}}', "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        (None, "is not JSON"),
+        ({"format_version": 1}, "is not JSON"),
     ],
+    ids=lambda given: str(given)[:40],
 )
-def test_what_is_no_report_is_refused(text: str | bytes, message: str) -> None:
+def test_what_is_no_report_is_refused(text: Any, message: str) -> None:
     with pytest.raises(AITuneUserInputError, match=message):
         TuneReport.from_json(text)
 

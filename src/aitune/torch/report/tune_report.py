@@ -13,11 +13,15 @@ from aitune.torch.report.table import graph_table, wrap_text
 from aitune.torch.report.wording import graph_sentence, shorten, winner_of
 from aitune.torch.task.outcome import CandidateOutcome, GraphReport
 from aitune.units import get_metric
+from aitune.utils.validation import integer_at_least
 
 if TYPE_CHECKING:
     from aitune.torch.report.explanation import Explanation
 
 FORMAT_VERSION = 1
+
+_LEAST_WIDTH = 80
+"""Characters that the columns of a table take."""
 
 ModuleStatus = Literal["tuned", "original kept", "failed", "already tuned", "not called"]
 
@@ -80,7 +84,7 @@ class TuneReport:
 
         try:
             data = from_text(text)
-        except ValueError as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise AITuneUserInputError(
                 f"the report is not JSON: {error}; give the text that TuneReport.to_json returned"
             ) from error
@@ -216,10 +220,9 @@ class TuneReport:
             Lines of plain text without colours, none longer than ``width``.
 
         Raises:
-            AITuneUserInputError: The width is too small for the columns.
+            AITuneUserInputError: The width is no integer, or too small for the columns.
         """
-        if width < 80:
-            raise AITuneUserInputError(f"the table needs a width of at least 80 characters, got {width}")
+        width = integer_at_least(width, "the width of the table", _LEAST_WIDTH)
         sections = [wrap_text(self.environment.describe(), width, "  ")]
         for module in self.modules:
             reason = f": {shorten(module.reason)}" if module.reason else ""
