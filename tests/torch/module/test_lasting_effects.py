@@ -146,6 +146,19 @@ def test_a_module_that_refuses_made_up_values_is_called_again_with_the_recorded_
     assert "attribute calls" in str(found(Picky(), call(torch.ones(1, 2)), call(torch.ones(2, 2))))
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.bool])
+def test_the_arithmetic_of_the_dtype_does_not_matter(dtype: torch.dtype) -> None:
+    class Counts(torch.nn.Module):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return x.float()
+
+    calls = [call(torch.ones(size, 2).to(dtype)) for size in (1, 4)]
+    assert "attribute calls" in str(found(Counts(), *calls))
+
+
 def test_a_module_that_fails_is_for_others_to_report() -> None:
     module = Whole(nothing)
     wrapped = record(module.eval(), *CALLS)

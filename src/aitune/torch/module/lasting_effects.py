@@ -69,11 +69,12 @@ def find_lasting_effect(module: torch.nn.Module, graph_spec: GraphSpec, samples:
 def _run_with_other_values(module: torch.nn.Module, graph_spec: GraphSpec, sample: Sample) -> None:
     tensors = graph_spec.input_tensors(*sample)
     specs = graph_spec.input_spec.tensor_specs
-    other = [_other_values(tensor, spec.axes) for tensor, spec in zip(tensors, specs, strict=True)]
     try:
+        other = [_other_values(tensor, spec.axes) for tensor, spec in zip(tensors, specs, strict=True)]
         _run(module, graph_spec, other)
     except Exception:
-        # A module may refuse what was made up; a counter shows with the same values too.
+        # A module may refuse what was made up, and torch the arithmetic of a dtype; a counter shows with the same
+        # values too.
         _run(module, graph_spec, tensors)
 
 
