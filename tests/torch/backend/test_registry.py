@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -97,6 +98,13 @@ def test_one_name_stands_for_one_backend() -> None:
 def test_what_is_no_backend_is_refused(location: str) -> None:
     with pytest.raises(BackendUnavailableError):
         BackendRegistry([BackendEntry("Bad", location)]).load("Bad")
+
+
+def test_whatever_its_module_raises_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "does_not_load.py").write_text("raise OSError('libown.so: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BackendUnavailableError, match=r"backend Own cannot be imported: OSError: libown\.so: cannot"):
+        BackendRegistry([BackendEntry("Own", "does_not_load:Own")]).load("Own")
 
 
 def test_restore_loads_registered_backends_only() -> None:

@@ -16,6 +16,7 @@ import torch
 
 from aitune.exceptions import AITuneEnvironmentError, AITuneUserInputError, ArtifactError, BackendUnavailableError
 from aitune.torch.backend.backend import Backend
+from aitune.utils.error_text import error_line
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,9 @@ class BackendRegistry:
         module_name, _, class_name = self.entry(name).location.partition(":")
         try:
             cls = getattr(importlib.import_module(module_name), class_name)
-        except (ImportError, AttributeError) as error:
-            raise BackendUnavailableError(f"backend {name} cannot be imported: {error}") from error
+        except Exception as error:
+            # A library that does not load gives an OSError, and the module of a user may raise anything.
+            raise BackendUnavailableError(f"backend {name} cannot be imported: {error_line(error)}") from error
         if not (isinstance(cls, type) and issubclass(cls, Backend)):
             raise BackendUnavailableError(f"backend {name}: {module_name}:{class_name} is not a Backend class")
         return cls
