@@ -20,13 +20,13 @@ def test_integers() -> None:
     assert integer_at_least(0, "count", 0) == 0
 
 
-@pytest.mark.parametrize("value", [0, -1.0, True, "1", None, float("nan")])
+@pytest.mark.parametrize("value", [0, -1.0, True, "1", None, float("nan"), 10**400])
 def test_no_positive_seconds(value: Any) -> None:
     with pytest.raises(AITuneUserInputError, match="budget must be a positive number of seconds, got"):
         positive_seconds(value, "budget")
 
 
-@pytest.mark.parametrize("value", [-0.1, True, "1", None, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [-0.1, True, "1", None, float("nan"), float("inf"), 10**400])
 def test_no_number_from_a_bound_on(value: Any) -> None:
     with pytest.raises(AITuneUserInputError, match="gain must be a finite number of at least 0, got"):
         number_at_least(value, "gain", 0.0)

@@ -45,9 +45,10 @@ def positive_number(value: Any, what: str, kind: str = "number") -> float:
     Raises:
         AITuneUserInputError: It is no number above 0.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
+    number = _as_float(value)
+    if not number > 0:
         raise AITuneUserInputError(f"{what} must be a positive {kind}, got {value!r}")
-    return float(value)
+    return number
 
 
 def number_at_least(value: Any, what: str, smallest: float) -> float:
@@ -61,9 +62,20 @@ def number_at_least(value: Any, what: str, smallest: float) -> float:
     Raises:
         AITuneUserInputError: It is no such number.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not smallest <= value < math.inf:
+    number = _as_float(value)
+    if not smallest <= number < math.inf:
         raise AITuneUserInputError(f"{what} must be a finite number of at least {smallest:g}, got {value!r}")
-    return float(value)
+    return number
+
+
+def _as_float(value: Any) -> float:
+    """Return a number as a ``float``; NaN, which no bound holds, for what is none or too large for one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def positive_seconds(value: Any, what: str) -> float:
