@@ -102,6 +102,28 @@ def test_a_metric_that_the_original_itself_does_not_reach_is_warned_of() -> None
     assert warning.startswith("the metric of the original module against itself is 0.8, less than the 0.9")
 
 
+class HoldsItself:
+    """As a metric or a factory does that is part of a pipeline which holds it."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.pipeline = {"parts": [self]}
+
+    def __call__(self, *given: Any) -> Any:
+        return self.answer(*given)
+
+
+def test_a_metric_and_a_factory_that_hold_themselves_are_named_in_the_settings() -> None:
+    report = tune(
+        accuracy_budget=ait.AccuracyBudget(metric=HoldsItself(lambda *_: 1.0), min_metric=0.9),
+        input_factory=HoldsItself(lambda sizes: torch.rand(sizes["batch0"], 4)),
+    )
+    graph, named = report.module("net").graphs[0], f"{HoldsItself.__module__}.HoldsItself"
+    assert report.settings["accuracy_budget"]["metric"] == named
+    assert graph.strategy["input_factory"] == named
+    assert graph.warnings == ()
+
+
 def test_calls_of_a_factory_reach_the_candidates() -> None:
     asked: list[dict[str, int]] = []
 

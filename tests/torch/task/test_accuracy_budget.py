@@ -32,7 +32,7 @@ def test_a_metric_gets_outputs_and_samples_and_may_return_a_tensor():
     assert budget.measure([1, 2], [3, 4], [5, 6]) == 6.0
 
 
-@pytest.mark.parametrize("returned", [math.nan, math.inf, torch.zeros(3), None, "high"])
+@pytest.mark.parametrize("returned", [math.nan, math.inf, 10**400, torch.zeros(3), None, "high"])
 def test_a_metric_that_is_no_number_is_an_error(returned):
     budget = AccuracyBudget(metric=lambda *_: returned, min_metric=0)
     with pytest.raises(AITuneUserInputError, match="the metric of the AccuracyBudget returned"):

@@ -74,7 +74,7 @@ class AccuracyBudget:
             ) from error
         try:
             number = float(value)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise AITuneUserInputError(
                 f"the metric of the AccuracyBudget returned {value!r}; expected one number"
             ) from error

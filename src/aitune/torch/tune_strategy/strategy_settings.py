@@ -15,8 +15,8 @@ from aitune.torch.task.profiling.config import ProfilingConfig
 def plain_settings(value: Any) -> Any:
     """Return a setting as what JSON can hold.
 
-    Dataclasses and other objects become their class and their settings, functions their name, everything that is
-    plain already stays.
+    Dataclasses and other objects become their class and their settings, whatever can be called its name alone (it may
+    hold anything: labels, a pipeline, itself), everything that is plain already stays.
 
     Args:
         value: Any setting.
@@ -27,8 +27,9 @@ def plain_settings(value: Any) -> Any:
         return {str(name): plain_settings(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [plain_settings(entry) for entry in value]
-    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
-        return f"{value.__module__}.{value.__qualname__}"
+    if callable(value):
+        named: Any = value if hasattr(value, "__qualname__") else type(value)
+        return f"{named.__module__}.{named.__qualname__}"
     if is_dataclass(value):
         return {
             "class": type(value).__qualname__,
