@@ -474,6 +474,46 @@ def test_a_collate_fn_that_raises_names_the_samples() -> None:
         batches(DataLoaderFactory(["a", "b"], failing))
 
 
+class RefusesItsEntries(dict[str, int]):
+    def __getitem__(self, key: str) -> int:
+        raise RuntimeError("closed")
+
+
+class MadeOfOneEntry(Pair):
+    def __new__(cls, both: Any) -> Any:
+        return super().__new__(cls, both, both)
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (RefusesItsEntries(a=1), r"stacking raised RuntimeError on samples \[0, 1\]: closed; .*collate_fn"),
+        (MadeOfOneEntry(torch.zeros(1)), r"stacking raised TypeError on samples \[0, 1\]: .*collate_fn"),
+    ],
+)
+def test_containers_that_cannot_be_batched_are_named(sample: Any, message: str) -> None:
+    with pytest.raises(AITuneUserInputError, match=message):
+        batches([sample, sample], [2])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_sample_that_holds_itself_is_refused(streamed: bool) -> None:
+    sample: list[Any] = []
+    sample.append(sample)
+
+    class Stream(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            yield sample
+
+    with pytest.raises(AITuneUserInputError, match="a sample holds itself"):
+        batches(Stream() if streamed else [sample], [1])
+
+
+def test_batch_sizes_that_raise_are_named() -> None:
+    with pytest.raises(AITuneUserInputError, match="batch_sizes raised ZeroDivisionError at index 1"):
+        batches([1], (4 // size for size in (1, 0)))  # type: ignore[arg-type]
+
+
 def test_a_dict_with_other_keys_than_strings_is_no_keyword_argument() -> None:
     with pytest.raises(AITuneUserInputError, match="keys must be strings, got 3"):
         batches([{3: torch.zeros(1)}] * 2)

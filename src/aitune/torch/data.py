@@ -156,7 +156,7 @@ def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
         raise AITuneUserInputError(
             f"batch_sizes must be a list of positive integers such as [1, 8], got {batch_sizes!r}"
         )
-    sizes = {positive_integer(size, "batch size") for size in batch_sizes}
+    sizes = {positive_integer(size, "batch size") for size in guarded(batch_sizes, "batch_sizes")}
     if not sizes:
         raise AITuneUserInputError("batch_sizes is empty; give at least one, such as [1, 8], or leave it out")
     return tuple(sorted(sizes))

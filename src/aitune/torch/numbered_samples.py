@@ -40,7 +40,12 @@ def require_memory(batch_size: int, sample_bytes: int) -> None:
 
 
 def _bytes_of(sample: Any) -> int:
-    leaves = pytree.tree_leaves(sample)
+    try:
+        leaves = pytree.tree_leaves(sample)
+    except RecursionError as error:
+        raise AITuneUserInputError(
+            "a sample holds itself, or containers that are nested too deeply; give tensors, dicts, tuples or strings"
+        ) from error
     # What a sparse tensor takes is not worth asking for.
     dense = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
     return sum(int(array.nbytes) for array in (*dense, *filter(is_numpy, leaves))) + BYTES_FOR_EACH_SAMPLE
@@ -138,13 +143,16 @@ class NumberedCollate:
         """Make a batch; an error names the samples."""
         indices = [item.index for item in numbered]
         samples = [item.sample for item in numbered]
-        if self._collate_fn is None:
-            return collate_samples(samples, indices)
         try:
-            return self._collate_fn(samples)
+            return collate_samples(samples, indices) if self._collate_fn is None else self._collate_fn(samples)
+        except AITuneError:
+            raise
         except Exception as error:
+            said = f"raised {type(error).__name__} on samples {indices}: {error}"
+            if self._collate_fn is not None:
+                raise AITuneUserInputError(f"collate_fn {said}") from error
             raise AITuneUserInputError(
-                f"collate_fn raised {type(error).__name__} on samples {indices}: {error}"
+                f"stacking {said}; give a DataLoaderFactory with a collate_fn that makes a batch of them"
             ) from error
 
 
