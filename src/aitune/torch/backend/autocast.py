@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from aitune.exceptions import AITuneUserInputError
-from aitune.torch.backend.backend_config import BackendConfig
+from aitune.torch.backend.backend_config import BackendConfig, require_switches
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.tensor_spec import TensorSpec
 
@@ -23,7 +23,7 @@ class AutocastConfig(BackendConfig):
         autocast_dtype: The lower precision of autocast.
 
     Raises:
-        AITuneUserInputError: ``autocast_dtype`` is no lower precision.
+        AITuneUserInputError: ``autocast_enabled`` is no bool, or ``autocast_dtype`` no lower precision.
     """
 
     autocast_enabled: bool = False
@@ -31,6 +31,7 @@ class AutocastConfig(BackendConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_switches(self, "autocast_enabled")
         if self.autocast_dtype not in (torch.bfloat16, torch.float16):
             raise AITuneUserInputError(
                 f"{type(self).__name__}: autocast_dtype must be torch.bfloat16 or torch.float16, "

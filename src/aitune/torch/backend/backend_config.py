@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from aitune.exceptions import AITuneUserInputError, ArtifactError
-from aitune.utils.validation import positive_integer
+from aitune.utils.validation import boolean, positive_integer
 
 ConfigT = TypeVar("ConfigT", bound="BackendConfig")
 
@@ -96,6 +96,41 @@ def require_positive(config: BackendConfig, name: str) -> None:
     value = getattr(config, name)
     if value is not None:
         object.__setattr__(config, name, positive_integer(value, f"{type(config).__name__}: {name}"))
+
+
+def require_switches(config: BackendConfig, *names: str) -> None:
+    """Check that fields are ``True`` or ``False``, or ``None`` where that is their default.
+
+    Args:
+        config: The configuration.
+        names: Names of the fields.
+
+    Raises:
+        AITuneUserInputError: One is something else.
+    """
+    for name in names:
+        value = getattr(config, name)
+        # A class keeps the defaults of its fields as attributes.
+        if value is not None or getattr(type(config), name) is not None:
+            boolean(value, f"{type(config).__name__}: {name}")
+
+
+def require_named_settings(config: BackendConfig, name: str) -> None:
+    """Check that a field is a dict of settings by name.
+
+    Args:
+        config: The configuration.
+        name: Name of the field.
+
+    Raises:
+        AITuneUserInputError: It is something else.
+    """
+    value = getattr(config, name)
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise AITuneUserInputError(
+            f"{type(config).__name__}: {name} must be a dict of settings by name, such as {{'max_autotune': True}}, "
+            f"got {value!r}"
+        )
 
 
 _DTYPE_PREFIX = "torch."

@@ -15,7 +15,7 @@ from aitune.exceptions import BuildError
 from aitune.torch.backend.artifact_backend import ArtifactBackend
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import Backend
-from aitune.torch.backend.backend_config import BackendConfig, require_choice, require_positive
+from aitune.torch.backend.backend_config import BackendConfig, require_choice, require_positive, require_switches
 from aitune.torch.backend.export import export_graph, make_example
 from aitune.torch.backend.export_onnx import MODEL_FILE, input_name, onnx_from_export, onnx_from_trace, output_name
 from aitune.torch.backend.flat_module import FlatModule, refused_tensors
@@ -64,6 +64,7 @@ class ONNXRuntimeBackendConfig(BackendConfig):
         require_positive(self, "opset_version")
         require_positive(self, "num_threads")
         super().__post_init__()
+        require_switches(self, "use_dynamo", "allow_spinning")
         require_choice(self, "quantization", (None, "int8_dynamic"))
 
 

@@ -13,6 +13,7 @@ import torch
 from aitune.exceptions import BackendStateError
 from aitune.torch.backend.autocast import AutocastConfig, cast_outputs
 from aitune.torch.backend.backend import Backend
+from aitune.torch.backend.backend_config import require_switches
 from aitune.torch.backend.fingerprint import backend_key
 from aitune.torch.backend.stored_state import restore_on_module, stored_form
 from aitune.torch.module.graph_spec import GraphSpec
@@ -27,9 +28,16 @@ class TorchEagerBackendConfig(AutocastConfig):
         autocast_enabled: Whether operators run in ``autocast_dtype`` where torch holds that to be safe.
         autocast_dtype: The lower precision of autocast.
         channels_last: Whether weights of convolutions are laid out with the channels last.
+
+    Raises:
+        AITuneUserInputError: A setting has no such value.
     """
 
     channels_last: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_switches(self, "channels_last")
 
 
 class TorchEagerBackend(Backend):

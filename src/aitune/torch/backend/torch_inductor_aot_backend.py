@@ -14,7 +14,7 @@ from aitune.exceptions import ArtifactError, BuildError
 from aitune.torch.backend.artifact_backend import ArtifactBackend
 from aitune.torch.backend.artifact_path import ArtifactPath
 from aitune.torch.backend.backend import Backend
-from aitune.torch.backend.backend_config import BackendConfig
+from aitune.torch.backend.backend_config import BackendConfig, require_named_settings, require_switches
 from aitune.torch.backend.export import export_graph, require_free_sizes
 from aitune.torch.backend.fingerprint import library_versions
 from aitune.torch.backend.flat_module import refused_tensors
@@ -37,10 +37,18 @@ class TorchInductorAotBackendConfig(BackendConfig):
     Args:
         inductor_configs: Settings of Inductor by name, over the ones chosen here.
         freezing: Whether weights become constants of the library, laid out for the kernels; ``None``: on a CPU.
+
+    Raises:
+        AITuneUserInputError: A setting has no such value.
     """
 
     inductor_configs: dict[str, Any] = field(default_factory=dict)
     freezing: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_switches(self, "freezing")
+        require_named_settings(self, "inductor_configs")
 
 
 class TorchInductorAotBackend(ArtifactBackend):

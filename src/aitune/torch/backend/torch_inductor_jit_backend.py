@@ -13,6 +13,7 @@ import torch
 from aitune.exceptions import BuildError
 from aitune.torch.backend.autocast import AutocastConfig, cast_outputs
 from aitune.torch.backend.backend import Backend, TensorBackend
+from aitune.torch.backend.backend_config import require_named_settings, require_switches
 from aitune.torch.backend.compile_calls import call_maker, compile_sizes, made_up_sample
 from aitune.torch.backend.fingerprint import backend_key
 from aitune.torch.backend.flat_module import refused_tensors
@@ -38,6 +39,9 @@ class TorchInductorJitBackendConfig(AutocastConfig):
         mode: Mode of torch.compile, such as ``"max-autotune"``.
         options: Settings of Inductor by name, over those of the mode.
         freezing: Whether weights become constants, laid out for the kernels; ``None``: on a CPU.
+
+    Raises:
+        AITuneUserInputError: A setting has no such value.
     """
 
     fullgraph: bool = False
@@ -45,6 +49,11 @@ class TorchInductorJitBackendConfig(AutocastConfig):
     mode: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     freezing: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_switches(self, "fullgraph", "dynamic", "freezing")
+        require_named_settings(self, "options")
 
 
 class TorchInductorJitBackend(TensorBackend):

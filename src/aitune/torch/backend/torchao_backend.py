@@ -13,7 +13,7 @@ import torch
 
 from aitune.exceptions import AITuneUserInputError, ArtifactError, BuildError
 from aitune.torch.backend.backend import Backend
-from aitune.torch.backend.backend_config import BackendConfig
+from aitune.torch.backend.backend_config import BackendConfig, require_switches
 from aitune.torch.backend.fingerprint import backend_key
 from aitune.torch.backend.stored_state import restore_on_module, stored_form
 from aitune.torch.backend.untouched import untouched
@@ -45,7 +45,7 @@ class TorchAOBackendConfig(BackendConfig):
             backend with one cannot be stored.
 
     Raises:
-        AITuneUserInputError: ``quantization_config`` is none of these.
+        AITuneUserInputError: ``quantization_config`` is none of these, or another setting has no such value.
     """
 
     quantization_config: Any = "int8_dynamic"
@@ -57,13 +57,20 @@ class TorchAOBackendConfig(BackendConfig):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quantization_config", _as_plain(self.quantization_config))
+        if self.filter_fn is not None and not callable(self.filter_fn):
+            raise AITuneUserInputError(
+                f"TorchAOBackendConfig: filter_fn must be a function of a module and its name, got {self.filter_fn!r}"
+            )
         super().__post_init__()
+        require_switches(self, "compile", "fullgraph", "dynamic")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain data; a filter is written by its name, which nothing is made from again."""
         plain = super().to_dict()
         if self.filter_fn is not None:
-            plain["filter_fn"] = f"{self.filter_fn.__module__}.{self.filter_fn.__qualname__}"
+            # An object that can be called, such as a partial, has no name of its own.
+            named = self.filter_fn if hasattr(self.filter_fn, "__qualname__") else type(self.filter_fn)
+            plain["filter_fn"] = f"{named.__module__}.{named.__qualname__}"
         return plain
 
     def describe(self) -> str:
