@@ -1,3 +1,4 @@
+import pickle
 import threading
 
 import pytest
@@ -237,6 +238,14 @@ def test_integers_are_rounded_only_when_a_candidate_gives_others(monkeypatch):
     assert other_way.passed, other_way.rejection
     assert not check(lambda x: module(x).roll(1), references).passed
     assert len(runs) == 1
+
+
+def test_references_with_integers_can_be_sent_to_another_process():
+    module = seeded(Best)
+    sent = pickle.loads(pickle.dumps(references_of(module, batches(8, 32))))
+    other_way = check(lambda x: 3 - (x @ module.weight.flip(0).T).argmax(-1), sent)
+    assert other_way.passed, other_way.rejection
+    assert not check(lambda x: module(x).roll(1), pickle.loads(pickle.dumps(sent))).passed
 
 
 def test_integers_that_hang_on_the_dtype_have_to_agree_exactly():
