@@ -133,7 +133,20 @@ def test_a_longer_build_counts_more_than_a_shorter_one():
     assert down.factor("a") == pytest.approx(4.0**-0.2)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": "x"}', '{"a": -1}', '{"a": true}', '{"a": 1e999}'])
+UNUSABLE = [
+    "",
+    "{",
+    "[1]",
+    '{"a": "x"}',
+    '{"a": -1}',
+    '{"a": true}',
+    '{"a": 1e999}',
+    '{"a": 1%s}' % ("0" * 400),
+    "[" * 10**5,
+]
+
+
+@pytest.mark.parametrize("text", UNUSABLE, ids=lambda text: text[:20])
 def test_a_file_that_says_nothing_usable_is_as_good_as_none(tmp_path, text):
     path = tmp_path / "costs.json"
     path.write_text(text)

@@ -83,13 +83,9 @@ class CostHistory:
 
 def _read(path: Path) -> dict[str, float]:
     try:
-        stored = json.loads(path.read_text())
-    except (OSError, ValueError):
+        stored = json.loads(path.read_text(), parse_int=float)
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(stored, dict):
         return {}
-    return {
-        name: float(factor)
-        for name, factor in stored.items()
-        if isinstance(factor, int | float) and not isinstance(factor, bool) and 0.0 < factor < math.inf
-    }
+    return {name: factor for name, factor in stored.items() if isinstance(factor, float) and 0.0 < factor < math.inf}
