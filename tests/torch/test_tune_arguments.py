@@ -29,7 +29,7 @@ def test_a_flag_that_is_no_bool(flag: str) -> None:
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="needs a machine without an accelerator")
-@pytest.mark.parametrize("device", ["cuda", "cuda:7", "xpu", "meta", "no-such", 3.5])
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "xpu", "meta", "no-such", 3.5, 10**30])
 def test_a_device_is_never_advised_that_is_not_there(device: Any) -> None:
     with pytest.raises(AITuneUserInputError) as caught:
         check_device(device)

@@ -15,6 +15,7 @@ from aitune.artifact.writing import ArtifactWriter
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.checkpoint.packing import PackingOptions, pack
 from aitune.torch.checkpoint.unpacking import UnpackingOptions, unpack
+from aitune.utils.error_text import error_line
 from aitune.utils.external_logging import quiet_external_logging
 from aitune.utils.validation import boolean, integer_at_least
 
@@ -153,7 +154,7 @@ def _devices(device_map: Any) -> dict[str, torch.device]:
     named = device_map if isinstance(device_map, Mapping) else {"": device_map}
     try:
         return {str(name): torch.device(device) for name, device in named.items()}
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise AITuneUserInputError(
-            f"device_map must be a device, or devices by name of the module, got {device_map!r}: {error}"
+            f"device_map must be a device, or devices by name of the module, got {device_map!r}: {error_line(error)}"
         ) from error

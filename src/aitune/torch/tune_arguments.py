@@ -24,7 +24,7 @@ def check_device(device: Any) -> torch.device | None:
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError, NotImplementedError) as error:
         raise AITuneUserInputError(
             f"device {device!r} cannot be used here: {error_line(error)}; give {_usable_devices()}, or leave it out "
             f"for the module's own"

@@ -251,5 +251,6 @@ def test_a_device_map_that_fits_nothing(saved: Path) -> None:
         ait.load(tiny_encoder(), saved, device_map="cuda:0", strict=True)
     with pytest.raises(ArtifactError, match="device_map names 'decoder'"):
         ait.load(tiny_encoder(), saved, device_map={"decoder": "cpu"})
-    with pytest.raises(AITuneUserInputError, match="device_map must be a device"):
-        ait.load(tiny_encoder(), saved, device_map="abacus")
+    for wrong in ("abacus", 10**30, {"encoder": None}):
+        with pytest.raises(AITuneUserInputError, match="device_map must be a device"):
+            ait.load(tiny_encoder(), saved, device_map=wrong)  # type: ignore[arg-type]
