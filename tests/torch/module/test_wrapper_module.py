@@ -1,3 +1,5 @@
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +156,36 @@ def test_a_dry_run_builds_nothing() -> None:
     tuner = FakeTuner()
     wrapped.tune(strategy=tuner, dry_run=True)
     assert (tuner.dry, tuner.made) == (["graph0"], [])
-    assert wrapped.state is ModuleState.PASSTHROUGH
+    assert wrapped.state is ModuleState.INIT
+
+
+def test_a_dry_run_leaves_what_was_tuned() -> None:
+    wrapped = tuned(linear(), *CALLS)
+    wrapped.enable_recording(force=True)
+    wrapped(X)
+    wrapped.tune(strategy=FakeTuner(), dry_run=True)
+    assert wrapped.state is ModuleState.TUNED
+    wrapped(X)
+    assert served(wrapped) == 1
+
+
+def test_what_served_before_is_let_go_of_once_something_else_serves() -> None:
+    wrapped = tuned(linear(), *CALLS)
+    before = weakref.ref(wrapped.module)
+    wrapped.enable_recording(force=True)
+    wrapped(X)
+    gc.collect()
+    assert before() is not None
+    wrapped.tune(strategy=FakeTuner())
+    gc.collect()
+    assert before() is None
+
+
+@pytest.mark.parametrize("state", ModuleState)
+def test_without_a_recording_there_is_nothing_to_cancel(state: ModuleState) -> None:
+    wrapped = in_state(linear(), state)
+    wrapped.cancel_recording()
+    assert wrapped.state is (ModuleState.INIT if state is ModuleState.RECORDING else state)
 
 
 def test_a_recording_that_is_cancelled_brings_back_what_was_tuned() -> None:

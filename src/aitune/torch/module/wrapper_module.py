@@ -54,8 +54,8 @@ class Module(ModuleProxy):
     """
 
     __slots__ = (
-        "_interception", "_recording", "_signature", "_state", "_state_before", "_tuned", "_tuned_before",
-        "dynamic_shapes", "name", "strategies", "strategy",
+        "_before", "_interception", "_recording", "_signature", "_state", "_tuned", "dynamic_shapes", "name",
+        "strategies", "strategy",
     )  # fmt: skip
     name: str
     strategy: Tuner | None
@@ -66,8 +66,7 @@ class Module(ModuleProxy):
     _state: ModuleState
     _recording: RecordingModule | None
     _tuned: TunedModule | None
-    _state_before: ModuleState
-    _tuned_before: TunedModule | None
+    _before: tuple[ModuleState, TunedModule | None] | None
 
     def __new__(cls, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Module:
         """Return the wrapper of a module: the one that it has, or a new one."""
@@ -115,7 +114,7 @@ class Module(ModuleProxy):
         self._state = ModuleState.INIT
         self._recording = None
         self._tuned = None
-        self._state_before, self._tuned_before = self._state, self._tuned
+        self._before = None
         module_registry().add(self.name, module, self)
 
     # -- what it knows ---------------------------------------------------------------------------------------------
@@ -197,9 +196,9 @@ class Module(ModuleProxy):
         Raises:
             AITuneUserInputError: The module is tuned and ``force`` is not set.
         """
-        if self._recording is None:
-            self._state_before, self._tuned_before = self._state, self._tuned
+        before = self._before if self._recording is not None else (self._state, self._tuned)
         self._leave_tuned(force, "enable_recording")
+        self._before = before
         self._end_recording()
         folder = config.new_folder("samples", "recording-")
         self._recording = RecordingModule(
@@ -248,17 +247,18 @@ class Module(ModuleProxy):
     def unwrap(self) -> torch.nn.Module:
         """Return the module as it was before it was wrapped, with nothing of aitune left on it."""
         self._end_recording()
-        self._tuned = None
+        self._tuned = self._before = None
         self._state = ModuleState.PASSTHROUGH
         self._interception.remove()
         module_registry().remove(self.name, self._original)
         return self._original
 
     def cancel_recording(self) -> None:
-        """Stop recording, drop what was recorded, and go back to what calls did before."""
+        """Drop what was recorded and go back to what calls did before, unless it is tuned by now."""
         self._end_recording()
-        self._tuned = self._tuned_before
-        self._enter(self._state_before)
+        if self._before is not None:
+            (state, self._tuned), self._before = self._before, None
+            self._enter(state)
 
     @contextmanager
     def unchanged_on_error(self) -> Iterator[None]:
@@ -308,7 +308,7 @@ class Module(ModuleProxy):
         Args:
             device: Device to tune for; by default the module's own.
             strategy: Strategy for graphs that have none of their own.
-            dry_run: Only say what would be tried.
+            dry_run: Only say what would be tried; calls do afterwards what they did before they were recorded.
 
         Raises:
             AITuneUserInputError: Nothing was recorded, there is no strategy, or the module is on another device.
@@ -333,17 +333,19 @@ class Module(ModuleProxy):
             view = self._interception.plain_view()
             chosen = self.strategy or strategy
             tuned = GraphTuning(view, self.name, device, self.cache_dir, chosen, self.strategies).tune(graphs, dry_run)
-            self._end_recording()
             if dry_run:
-                self._enter(ModuleState.PASSTHROUGH)
-                return
-            self._tuned = self._tuned_module(tuned)
-            self._enter(ModuleState.TUNED)
+                self.cancel_recording()
+            else:
+                self._serve(tuned)
 
-    def _tuned_module(self, graphs: Sequence[TunedGraph], digests: TensorDigests | None = None) -> TunedModule:
-        return TunedModule(
+    def _serve(self, graphs: Sequence[TunedGraph], digests: TensorDigests | None = None) -> None:
+        self._tuned = TunedModule(
             self._interception, self._signature, graphs, config.on_unknown_input, config.weight_check_interval, digests
         )
+        self._end_recording()
+        # What served before is let go of, with the memory that it holds.
+        self._before = None
+        self._enter(ModuleState.TUNED)
 
     # -- data ------------------------------------------------------------------------------------------------------
 
@@ -390,6 +392,5 @@ class Module(ModuleProxy):
             backend = restore(as_function(view, spec), entry["backend"])
             backend.deploy(device)
             graphs.append(TunedGraph(spec, backend))
-        wrapper._tuned = wrapper._tuned_module(graphs, digests)
-        wrapper._enter(ModuleState.TUNED)
+        wrapper._serve(graphs, digests)
         return wrapper
