@@ -54,6 +54,16 @@ def test_a_taken_name_passes_to_the_newer_module_with_a_warning(caplog: pytest.L
     assert module_registry().unused_name("encoder") == "encoder_1"
 
 
+def test_a_module_that_gets_another_name_gives_the_old_one_free(caplog: pytest.LogCaptureFixture) -> None:
+    original = linear()
+    for name in ("first", "second", "first"):
+        assert Module(original, name).name == name
+    assert not caplog.records
+    assert module_registry().unused_name("second") == "second"
+    Module(original).unwrap()
+    assert module_registry().unused_name("first") == "first"
+
+
 def test_an_unwrapped_module_is_forgotten() -> None:
     wrapped = Module(linear(), "encoder")
     wrapped.unwrap()

@@ -35,17 +35,19 @@ class ModuleRegistry:
         self._by_module: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
 
     def add(self, name: str, module: torch.nn.Module, wrapper: Module) -> None:
-        """Enter a wrapper; a name that another living one has passes to this one, with a warning.
+        """Enter a wrapper, under this name alone; one that another living one has passes to this one, with a warning.
 
         Args:
             name: Name of the wrapper.
             module: The module that it wraps.
             wrapper: The wrapper.
         """
-        if name in self._by_name:
+        if self._by_name.get(name, wrapper) is not wrapper:
             # A wrapper and its module refer to each other: a dropped pair stays until the collector has passed.
             gc.collect()
         with self._lock:
+            for known in [known for known, other in self._by_name.items() if other is wrapper]:
+                del self._by_name[known]
             if name in self._by_name:
                 logger.warning(
                     "the name %r of a wrapped module passes to a newer one; the older one stays as it is but is not "
