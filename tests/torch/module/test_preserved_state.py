@@ -1,4 +1,5 @@
 import threading
+from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest
 import torch
@@ -156,6 +157,35 @@ def test_random_state_is_put_back():
     assert torch.equal(torch.rand(3), expected)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [lambda: [1, 2], lambda: {"a": 1}, lambda: {1}, lambda: OrderedDict(a=1), lambda: Counter("aab"),
+     lambda: defaultdict(list, a=1), lambda: deque([1, 2], maxlen=2)],
+    ids=["list", "dict", "set", "OrderedDict", "Counter", "defaultdict", "deque"],
+)  # fmt: skip
+def test_what_a_container_holds_is_put_back(make):
+    module = nn.Linear(2, 2)
+    module.kept = kept = make()
+    with preserved_state(module):
+        kept.clear()
+        if isinstance(kept, dict):
+            kept["b"] = 2
+        assert kept != make()
+    assert module.kept is kept
+    assert kept == make()
+    assert getattr(kept, "maxlen", 2) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8])
+def test_quantised_values_are_put_back(dtype):
+    module = nn.Module()
+    module.register_buffer("table", torch.quantize_per_tensor(torch.zeros(2), 0.5, 0, dtype))
+    with preserved_state(module) as changes:
+        module.table.copy_(torch.ones(2))
+    assert changes.buffers == ("table",)
+    assert module.table.dequantize().tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("place", ["buffer", "plain attribute"])
 @pytest.mark.parametrize(
     "make",
@@ -165,8 +195,10 @@ def test_random_state_is_put_back():
         lambda eye: eye.to(torch.complex32),
         lambda eye: torch.nested.nested_tensor([eye, eye[:1]]),
         lambda eye: eye.to("meta"),
+        lambda eye: eye.to(torch.uint8).view(torch.float4_e2m1fn_x2),
+        lambda eye: torch.empty(2, dtype=torch.int4),
     ],
-    ids=["coo", "csr", "complex32", "nested", "meta"],
+    ids=["coo", "csr", "complex32", "nested", "meta", "float4", "int4"],
 )
 def test_tensors_that_cannot_be_compared_are_no_hindrance(make, place):
     tensor = make(torch.eye(2))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import functools
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import torch
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.module.module_parts import joined, named_parts, plain_tensors
 
-_CONTAINER_TYPES: tuple[type[Any], ...] = (dict, OrderedDict, list, set)
+_CONTAINER_TYPES: tuple[type[Any], ...] = (dict, OrderedDict, defaultdict, Counter, list, deque, set)
 
 
 @dataclass
@@ -37,10 +38,10 @@ def preserved_state(module: torch.nn.Module) -> Iterator[StateChanges]:
     """Put a module and torch's random generators back as they were when the block ends, also after an exception.
 
     Put back are: values and identity of buffers, values of tensors in plain attributes and containers, attributes that
-    were bound anew, added or removed (the training flag is one), the contents of dicts, lists and sets that are
-    attributes themselves (deeper nesting is not followed), generators held as attributes, and torch's random
+    were bound anew, added or removed (the training flag is one), the contents of dicts, lists, deques and sets that
+    are attributes themselves (deeper nesting is not followed), generators held as attributes, and torch's random
     generators. Nothing is deep-copied, and parameters are not copied at all: only their version counters are compared.
-    Values of sparse, nested and ``complex32`` tensors, which torch cannot compare, are left as they are.
+    Values of tensors that torch cannot compare (sparse, nested, ``complex32``, ``float4``) are left as they are.
 
     Args:
         module: The module; its submodules are included, those in plain containers too.
@@ -150,9 +151,10 @@ class _AttributeSnapshot:
 
 
 def _restore_container(container: Any, content: Any) -> None:
-    if isinstance(container, list):
+    if isinstance(container, list | deque):
         if len(container) != len(content) or any(a is not b for a, b in zip(container, content, strict=True)):
-            container[:] = content
+            container.clear()
+            container.extend(content)
     elif isinstance(container, set):
         if container != content:
             container.clear()
@@ -179,7 +181,17 @@ def _snapshot_tensors(module: torch.nn.Module) -> dict[str, _TensorSnapshot]:
 
 def _can_be_compared(tensor: torch.Tensor) -> bool:
     plain = tensor.layout is torch.strided and not tensor.is_nested
-    return plain and not tensor.is_meta and tensor.dtype is not torch.complex32
+    return plain and not tensor.is_meta and (tensor.is_quantized or _torch_compares(tensor.dtype, tensor.device.type))
+
+
+@functools.cache
+def _torch_compares(dtype: torch.dtype, device: str) -> bool:
+    one = torch.empty(1, dtype=dtype, device=device)
+    try:
+        torch.equal(one, one.clone())
+    except NotImplementedError:
+        return False
+    return True
 
 
 def _same_values(tensor: torch.Tensor, values: torch.Tensor) -> bool:
