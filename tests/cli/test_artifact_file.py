@@ -42,6 +42,9 @@ def test_what_a_file_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.output.count(r"one\x1b[2J\r\ntwo\x9b\u202e" + "\N{LATIN SMALL LETTER E WITH ACUTE}") == 2
     assert all(line.isprintable() for line in result.output.split("\n"))
+    result = runner.invoke(app, ["show", "--json", str(path)])
+    assert all(line.isprintable() for line in result.output.split("\n"))
+    assert json.loads(result.output)["created"] == said
 
 
 def test_show_for_programs() -> None:

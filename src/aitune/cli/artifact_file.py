@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,8 @@ def show(
     """Show what is in a file, where it came from, and the evidence that its builds won by."""
     with _opened(path, None) as artifact:
         if as_json:
-            typer.echo(msgspec.json.format(msgspec.json.encode(artifact.manifest), indent=2).decode())
+            # Escapes all but ASCII; what msgspec writes may hold characters that steer a terminal.
+            typer.echo(json.dumps(msgspec.to_builtins(artifact.manifest), indent=2))
         else:
             typer.echo("\n".join(map(_printable, _describe(artifact))))
 
