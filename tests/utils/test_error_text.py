@@ -1,6 +1,6 @@
 import pytest
 
-from aitune.utils.error_text import error_line
+from aitune.utils.error_text import error_line, error_lines
 
 
 @pytest.mark.parametrize(
@@ -14,3 +14,7 @@ from aitune.utils.error_text import error_line
 )
 def test_an_exception_is_one_line(error: Exception, line: str) -> None:
     assert error_line(error) == line
+
+
+def test_an_exception_is_a_few_lines() -> None:
+    assert error_lines(RuntimeError("\none\n\n  two\nthree"), 2) == "RuntimeError: one\n  two"

@@ -1,13 +1,24 @@
-"""An exception in one line."""
+"""An exception in a line or a few; torch's messages run over pages."""
 
 from __future__ import annotations
 
 
 def error_line(error: BaseException) -> str:
-    """Return the kind of an exception and the first line of what it says; torch's messages run over pages.
+    """Return the kind of an exception and the first line of what it says.
 
     Args:
         error: The exception.
     """
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return error_lines(error, 1)
+
+
+def error_lines(error: BaseException, most: int) -> str:
+    """Return the kind of an exception and the first lines of what it says, blank ones left out.
+
+    Args:
+        error: The exception.
+        most: How many lines.
+    """
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    kind = type(error).__name__
+    return f"{kind}: " + "\n".join(lines[:most]) if lines else kind

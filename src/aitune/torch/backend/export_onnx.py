@@ -17,6 +17,7 @@ from aitune.torch.backend.flat_module import FlatModule
 from aitune.torch.backend.quiet_converters import quiet_converters
 from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
+from aitune.utils.error_text import error_lines
 
 MODEL_FILE = "model.onnx"
 WEIGHTS_FILE = "model.onnx.data"
@@ -65,7 +66,9 @@ def onnx_from_export(
             )
             program.save(str(path), external_data=True)
         except Exception as error:
-            raise ExportError(f"the ONNX exporter failed: {_first_lines(error)}", graph=graph_spec.name) from error
+            raise ExportError(
+                f"the ONNX exporter failed: {error_lines(error, _MESSAGE_LINES)}", graph=graph_spec.name
+            ) from error
     return path
 
 
@@ -117,7 +120,7 @@ def onnx_from_trace(
             save_onnx(onnx.load(str(path)), folder)
         except Exception as error:
             raise ExportError(
-                f"the tracing ONNX exporter failed: {_first_lines(error)}", graph=graph_spec.name
+                f"the tracing ONNX exporter failed: {error_lines(error, _MESSAGE_LINES)}", graph=graph_spec.name
             ) from error
     return path
 
@@ -134,8 +137,3 @@ def save_onnx(model: Any, folder: Path) -> None:
     for old in folder.iterdir():
         old.unlink()
     onnx.save_model(model, str(folder / MODEL_FILE), save_as_external_data=True, location=WEIGHTS_FILE)
-
-
-def _first_lines(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: " + "\n".join(lines[:_MESSAGE_LINES])

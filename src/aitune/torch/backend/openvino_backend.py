@@ -26,8 +26,10 @@ from aitune.torch.backend.untouched import untouched
 from aitune.torch.backend.verification_calls import require_pure, verification_calls
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
+from aitune.utils.error_text import error_lines
 
 MODEL_FILE = "model.xml"
+_MESSAGE_LINES = 3
 # float64 would come back with float32's precision; bfloat16 has no numpy form to hand over.
 _DTYPES = frozenset(
     {torch.float32, torch.float16, torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8}
@@ -206,7 +208,9 @@ def _convert_export(exported: ExportedGraph) -> Any:
         with quiet_converters():
             model = openvino.convert_model(exported.program)
     except Exception as error:
-        raise ExportError(f"OpenVINO cannot convert the exported program: {_first_lines(error)}") from error
+        raise ExportError(
+            f"OpenVINO cannot convert the exported program: {error_lines(error, _MESSAGE_LINES)}"
+        ) from error
     # An input that the forward does not use may be missing; the others keep the names of the program.
     positions = {name: position for position, name in enumerate(exported.program.graph_signature.user_inputs)}
     for port in model.inputs:
@@ -225,7 +229,7 @@ def _convert_onnx(exported: ExportedGraph, graph_spec: GraphSpec, folder: Path) 
         with quiet_converters():
             return openvino.convert_model(str(path))
     except Exception as error:
-        raise ExportError(f"OpenVINO cannot convert the ONNX model: {_first_lines(error)}") from error
+        raise ExportError(f"OpenVINO cannot convert the ONNX model: {error_lines(error, _MESSAGE_LINES)}") from error
 
 
 def _convert_module(flat_module: FlatModule, example: tuple[torch.Tensor, ...]) -> Any:
@@ -235,7 +239,7 @@ def _convert_module(flat_module: FlatModule, example: tuple[torch.Tensor, ...]) 
         try:
             model = openvino.convert_model(flat_module, example_input=tuple(tensor.clone() for tensor in example))
         except Exception as error:
-            raise ExportError(f"OpenVINO cannot convert the module: {_first_lines(error)}") from error
+            raise ExportError(f"OpenVINO cannot convert the module: {error_lines(error, _MESSAGE_LINES)}") from error
     if len(model.inputs) != len(example):
         raise ExportError(f"OpenVINO kept {len(model.inputs)} of {len(example)} inputs; which is which is not known")
     for position, port in enumerate(model.inputs):
@@ -248,8 +252,3 @@ def _save(model: Any, path: Path) -> None:
 
     # Compressed weights would be float16.
     openvino.save_model(model, str(path), compress_to_fp16=False)
-
-
-def _first_lines(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:3])}"
