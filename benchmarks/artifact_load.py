@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import statistics
 import subprocess
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_tools import in_turn
+from bench_tools import Requirement, in_turn, plain, print_requirements, write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
@@ -241,7 +240,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="rounds that count (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="threads of one call (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the order (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON at the end")
+    parser.add_argument("--json", type=Path, help="file for the result")
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.threads < 1:
         parser.error("--rounds and --threads must be at least 1")
@@ -256,11 +255,18 @@ def main() -> int:
             _, artifact = programs["ait.load(None, ...)"]
             results.append(report(backend, in_turn(tasks, arguments.rounds, arguments.seed)))
         commands.append(time_commands(artifact, arguments.rounds))
-    if arguments.json:
-        print(json.dumps(results))
     ratios = [found[name]["ratio"] for found in results for name in found if name.startswith("ait.load")]
     seconds = [each for medians in commands for each in medians.values()]
-    return 0 if max(ratios) <= ALLOWED_RATIO and max(seconds) <= ALLOWED_COMMAND_SECONDS else 1
+    shown = [
+        _at_most("loading over the runtime alone, largest ratio", max(ratios), ALLOWED_RATIO, ""),
+        _at_most("a command, longest time", max(seconds), ALLOWED_COMMAND_SECONDS, " s"),
+    ]
+    write_json(arguments.json, plain(arguments), [*results, *commands], shown)
+    return print_requirements(shown)
+
+
+def _at_most(what: str, value: float, allowed: float, unit: str) -> Requirement:
+    return Requirement(what, f"{value:.2f}{unit}", f"at most {allowed:g}{unit}", value <= allowed)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import logging
 import statistics
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bench_tools import Requirement, plain, print_requirements, write_json
 
 from aitune.torch.config import config
 from aitune.torch.module.call_statistics import CallStatistics
@@ -181,10 +181,13 @@ class Figures:
     drift: float
     budget: float | None
 
-    @property
-    def within_budget(self) -> bool:
-        """Whether the overhead is allowed."""
-        return self.budget is None or self.overhead <= self.budget
+    def requirement(self) -> Requirement | None:
+        """Return that the overhead is allowed, where something limits it."""
+        return None if self.budget is None else _at_most(self.name, self.overhead, self.budget)
+
+
+def _at_most(what: str, value: float, allowed: float) -> Requirement:
+    return Requirement(what, f"{value:.2f} us", f"at most {allowed:.1f} us", value <= allowed)
 
 
 def _x(batch: int) -> torch.Tensor:
@@ -290,7 +293,7 @@ def _row(name: str, *columns: Any) -> str:
 
 
 def main() -> int:
-    """Measure every case and print a table.
+    """Measure every case, print a table, and judge.
 
     Returns:
         1 with ``--check`` when a budget is exceeded, else 0.
@@ -315,16 +318,12 @@ def main() -> int:
             allowed = "" if figures.budget is None else f"{figures.budget:.1f}"
             tails = (f"{figures.untuned_p99:.2f}", f"{figures.tuned_p99:.2f}", f"{figures.drift:.2f}")
             print(_row(figures.name, *(f"{value:.2f}" for value in times), allowed, *tails))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(figures) for figures in results], indent=2))
-    exceeded = [figures.name for figures in results if not figures.within_budget]
     growth = next(f.overhead for f in results if f.name == SIXTEEN) - results[0].overhead
-    print(f"growth from 1 to 16 graphs: {growth:.2f} (allowed: {GROWTH_BUDGET:.1f})")
-    if growth > GROWTH_BUDGET:
-        exceeded.append("growth with the graphs")
-    if exceeded:
-        print(f"over budget: {', '.join(exceeded)}")
-    return 1 if options.check and exceeded else 0
+    shown = [requirement for figures in results if (requirement := figures.requirement()) is not None]
+    shown.append(_at_most("growth from 1 to 16 graphs", growth, GROWTH_BUDGET))
+    write_json(options.json, plain(options), [asdict(figures) for figures in results], shown)
+    missed = print_requirements(shown)
+    return missed if options.check else 0
 
 
 if __name__ == "__main__":

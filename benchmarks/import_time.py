@@ -15,6 +15,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+from bench_tools import plain, write_json
 
 TORCH_ONLY = """
 import time
@@ -90,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="rounds that count (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the order (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="file for the times")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error(f"--rounds must be at least 1, got {arguments.rounds}")
@@ -98,11 +102,17 @@ def main() -> None:
     total, after_torch, names = zip(*package, strict=True)
     added = [with_package - alone for with_package, alone in zip(total, baseline, strict=True)]
     print(f"median of {arguments.rounds} fresh processes of each kind (smallest to largest)")
-    print(summarise("import torch", baseline))
-    print(summarise("import aitune.torch", total))
-    print(summarise("  added, by rounds", added))
-    print(summarise("  added, after torch in the same process", after_torch))
-    print(summarise("  first use of all public names", names))
+    rows: dict[str, Sequence[float]] = {
+        "import torch": baseline,
+        "import aitune.torch": total,
+        "  added, by rounds": added,
+        "  added, after torch in the same process": after_torch,
+        "  first use of all public names": names,
+    }
+    for label, seconds in rows.items():
+        print(summarise(label, seconds))
+    stored = [{"what": label.strip(), "seconds": list(seconds)} for label, seconds in rows.items()]
+    write_json(arguments.json, plain(arguments), stored)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ loop by its value. It ends with 1 when fewer than ``--required`` runs were withi
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bench_tools import Requirement, plain, print_requirements, write_json
 
 import aitune.torch as ait
 from aitune.torch.backend.registry import registry
@@ -138,7 +138,11 @@ def tune_once(net: torch.nn.Module, budget_ms: float, backends: list[str], perce
 
 
 def main() -> int:
-    """Run the benchmark and print one line a run."""
+    """Run the benchmark, print one line a run, and judge.
+
+    Returns:
+        1 when too few runs were within the budget, else 0.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--required", type=int, default=9, help="runs that must be within the budget")
@@ -160,10 +164,10 @@ def main() -> int:
             runs.append(tune_once(net, budget_ms, options.backend or ["ONNXRuntime"], options.percentile))
             print(f"run {number}: {runs[-1].describe()}", flush=True)
     within = sum(run.is_within for run in runs)
-    print(f"{within} of {len(runs)} within the budget")
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(run) for run in runs], indent=2))
-    return 0 if within >= options.required else 1
+    value, wanted = f"{within} of {len(runs)}", f"at least {options.required}"
+    shown = [Requirement("runs within the budget when measured again", value, wanted, within >= options.required)]
+    write_json(options.json, plain(options), [asdict(run) for run in runs], shown)
+    return print_requirements(shown)
 
 
 if __name__ == "__main__":

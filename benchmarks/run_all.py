@@ -26,25 +26,23 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Program:
-    """One benchmark.
+    """One benchmark; ``--json`` names the file that it stores its result in.
 
     Args:
         name: Its file without the ending.
         options: Options of a whole run.
         quick: Options of a run that only shows that it works.
-        stores: Whether ``--json`` names a file that it writes.
     """
 
     name: str
     options: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
-    stores: bool = True
 
 
 PROGRAMS = (
-    Program("import_time", quick=("--rounds", "1"), stores=False),
+    Program("import_time", quick=("--rounds", "1")),
     Program("dispatch", ("--check",), ("--calls", "2000")),
-    Program("artifact_load", quick=("--rounds", "1"), stores=False),
+    Program("artifact_load", quick=("--rounds", "1")),
     Program("cold_start", quick=("--only", "resnet18", "--backends", "ONNXRuntime", "--rounds", "1")),
     Program("checking_time", quick=("--only", "perceptron", "--backends", "ONNXRuntime")),
     Program("latency_budget", quick=("--runs", "1", "--required", "0")),
@@ -65,12 +63,14 @@ def run(program: Program, is_quick: bool, folder: Path) -> dict[str, Any]:
         folder: Where it stores its result.
     """
     path = folder / f"{program.name}.json"
+    path.unlink(missing_ok=True)  # what an earlier run stored is no result of this one
     options = program.quick if is_quick else program.options
-    stored = ("--json", str(path)) if program.stores else ()
     print(f"\n== {program.name}", flush=True)
     begin = time.monotonic()
-    ended = subprocess.run([sys.executable, str(HERE / f"{program.name}.py"), *options, *stored], check=False)
-    result = json.loads(path.read_text()) if program.stores and path.exists() else None
+    ended = subprocess.run(
+        [sys.executable, str(HERE / f"{program.name}.py"), *options, "--json", str(path)], check=False
+    )
+    result = json.loads(path.read_text()) if path.exists() else None
     return {"status": ended.returncode, "minutes": (time.monotonic() - begin) / 60.0, "result": result}
 
 

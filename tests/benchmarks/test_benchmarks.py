@@ -12,7 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import bench_tools
 import checking_time
+import dispatch
 import noise
+import run_all
 import zoo
 
 ORACLE = {
@@ -86,6 +88,19 @@ def test_the_truth_is_in_the_construction(length):
     assert opponent._source.numel() / candidate._source.numel() == pytest.approx(1.005)
     same, other, _ = noise.contestants("same", length)
     assert same is other
+
+
+def test_a_benchmark_that_fails_does_not_pass_with_the_result_of_an_earlier_run(tmp_path):
+    (tmp_path / "no_such.json").write_text("{}")
+    ended = run_all.run(run_all.Program("no_such"), True, tmp_path)
+    assert ended["status"] != 0
+    assert ended["result"] is None
+
+
+@pytest.mark.parametrize(("overhead", "met"), [(2.0, True), (2.1, False)])
+def test_dispatch_is_judged_by_what_is_added_to_a_call(overhead, met):
+    figures = dispatch.Figures("one tensor", 1.0, 1.0 + overhead, overhead, 2.0, 4.0, 1.0, 2.0)
+    assert figures.requirement().met is met
 
 
 def test_ratios_are_medians_over_rounds():
