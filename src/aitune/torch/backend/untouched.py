@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from aitune.torch.module.eval_mode import eval_mode
 from aitune.torch.module.preserved_state import preserved_state
 
 
@@ -20,8 +21,5 @@ def untouched(module: torch.nn.Module) -> Iterator[None]:
     Args:
         module: The module that is run inside the block.
     """
-    with preserved_state(module), torch.inference_mode(False), torch.no_grad():
-        for submodule in module.modules():
-            if submodule.training:
-                submodule.__dict__["training"] = False
+    with preserved_state(module), eval_mode(module), torch.inference_mode(False), torch.no_grad():
         yield
