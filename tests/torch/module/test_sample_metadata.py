@@ -151,9 +151,7 @@ def test_what_cannot_be_captured_is_named_with_its_place(value: Any) -> None:
 def test_axes_are_replaced_tensor_by_tensor() -> None:
     batch = Symbol("batch0", 1, 4, is_batch=True)
     metadata = strict(x=torch.zeros(2, 3), flag=True, y=torch.zeros(2))
-    assert not metadata.has_batch_axis()
     changed = metadata.with_axes([(Axis(1, batch), Axis(3)), (Axis(1, batch),)])
-    assert changed.has_batch_axis()
     assert changed == metadata
     assert changed.describe() == "x: float32[batch0, 3], flag = True, y: float32[batch0]"
 

@@ -63,10 +63,8 @@ def require_free_sizes(exported: ExportedGraph, graph_spec: GraphSpec, descripti
     Raises:
         BuildError: A size was fixed.
     """
-    names = set(exported.program.graph_signature.user_inputs)
-    inputs = [node for node in exported.program.graph.nodes if node.op == "placeholder" and node.name in names]
-    for node, spec in zip(inputs, graph_spec.input_spec.tensor_specs, strict=True):
-        for number, (size, axis) in enumerate(zip(node.meta["val"].shape, spec.axes, strict=True)):
+    for sizes, spec in zip(_sizes_of_inputs(exported.program), graph_spec.input_spec.tensor_specs, strict=True):
+        for number, (size, axis) in enumerate(zip(sizes, spec.axes, strict=True)):
             if axis.symbol is not None and isinstance(size, torch.SymInt) and size.node.expr.is_number:
                 raise BuildError(
                     f"{description} fixed axis {number} of {spec} to {size.node.expr}, where {axis.min}..{axis.max} "
@@ -298,7 +296,7 @@ def _shortened(message: str, dimensions: Mapping[str, Any]) -> str:
 
 
 def _sizes_of_inputs(program: torch.export.ExportedProgram) -> list[tuple[Any, ...]]:
-    """Return the sizes of the inputs as expressions of torch's symbols, or integers."""
+    """Return the sizes of the inputs: integers, and symbols of torch for those that vary."""
     names = program.graph_signature.user_inputs
     by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     return [tuple(by_name[name].meta["val"].shape) for name in names if isinstance(name, str) and name in by_name]

@@ -101,7 +101,7 @@ class _Writer:
         return DispatchSource("\n".join(lines) + "\n", self.names.objects, tuple(self.unwritten))
 
     def _call(self) -> str:
-        """Write the parameters as ``given_call`` takes them."""
+        """Write the parameters as the last four arguments of ``_aitune_fall_back``."""
         signature = self.signature
         return (
             f"({''.join(f'{name}, ' for name in signature.positional)}), {extra_positional(signature)}, "

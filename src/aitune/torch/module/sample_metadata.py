@@ -134,10 +134,6 @@ class SampleMetadata:
     def __hash__(self) -> int:
         return hash(self.identity)
 
-    def has_batch_axis(self) -> bool:
-        """Whether an axis of a tensor counts the samples of a batch."""
-        return any(axis.symbol is not None and axis.symbol.is_batch for s in self.tensor_specs for axis in s.axes)
-
     def with_axes(self, axes: Sequence[tuple[Axis, ...]]) -> SampleMetadata:
         """Return the same metadata with other axes, one tuple for each tensor."""
         remaining = iter(axes)

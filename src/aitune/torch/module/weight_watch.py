@@ -283,8 +283,4 @@ def _sample(tensor: torch.Tensor) -> bytes:
     if not has_plain_values(tensor):
         return b""
     line = _in_line(tensor)
-    return _bytes(line[:: max(1, line.numel() // _SAMPLES_PER_TENSOR)])
-
-
-def _bytes(line: torch.Tensor) -> bytes:
-    return bytes_in_line(line).numpy().tobytes()
+    return bytes_in_line(line[:: max(1, line.numel() // _SAMPLES_PER_TENSOR)]).numpy().tobytes()
