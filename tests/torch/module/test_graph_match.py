@@ -1,3 +1,4 @@
+from dataclasses import make_dataclass, replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_match import mismatch
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample_metadata import SampleMetadata
-from aitune.torch.module.tensor_spec import Axis, Symbol
+from aitune.torch.module.tensor_spec import Axis, Symbol, TensorSpec
 
 
 def metadata(**inputs: Any) -> SampleMetadata:
@@ -44,8 +45,19 @@ def test_another_kind_of_call_is_described() -> None:
     seen = metadata(x=torch.zeros(2, 3), mask=torch.zeros(4, 5), flag=False)
     assert "flag = False" in str(mismatch(seen, GRAPH))
     assert "flag = True" in str(mismatch(seen, GRAPH))
-    elsewhere = metadata(x=torch.zeros(2, 3, device="meta"), mask=torch.zeros(4, 5), flag=True)
-    assert "on meta, the graph was tuned on cpu" in str(mismatch(elsewhere, GRAPH))
+    seen = metadata(x=torch.zeros(2, 3), mask=torch.zeros(4, 5), flag=True)
+    on_cuda = [replace(leaf, device="cuda") if isinstance(leaf, TensorSpec) else leaf for leaf in seen.leaves]
+    assert "on cuda, the graph was tuned on cpu" in str(mismatch(replace(seen, leaves=tuple(on_cuda)), GRAPH))
+
+
+def test_classes_of_one_name_are_not_one_class() -> None:
+    # As when the cell of a notebook that defines the class is run again.
+    def request() -> Any:
+        return make_dataclass("Request", ["image"])(torch.zeros(1))
+
+    spec, other = metadata(x=request()), metadata(x=request())
+    reason = mismatch(other, GraphSpec("graph0", spec, spec, ForwardSignature(("x",))))
+    assert "other classes than those of the graph" in str(reason)
 
 
 def test_sizes_that_the_backend_takes_for_one_have_to_agree() -> None:

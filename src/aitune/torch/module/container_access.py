@@ -47,6 +47,19 @@ def children_of(structure: pytree.TreeSpec) -> list[pytree.TreeSpec]:
     return list(children()) if callable(children) else list(structure.children_specs)
 
 
+def classes_of(structure: pytree.TreeSpec) -> list[type[Any]]:
+    """Return the classes of the containers in a structure, from the outside in; structures compare them by name alone.
+
+    Args:
+        structure: Nested values as torch's pytree describes them.
+    """
+    if structure.is_leaf():
+        return []
+    # All named tuples are of one type, with their class as the context.
+    own = structure.context if isinstance(structure.context, type) else structure.type
+    return [own, *(cls for child in children_of(structure) for cls in classes_of(child))]
+
+
 def caches_of_leaves(structure: pytree.TreeSpec) -> list[int | None]:
     """Return for each leaf which key-value cache it is part of, by number; ``None`` for one that is part of none.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aitune.torch.module.container_access import classes_of
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample_metadata import SampleMetadata
 
@@ -20,6 +21,8 @@ def mismatch(
     """
     if metadata != graph_spec.input_spec:
         return f"its arguments are {metadata.describe()}, the graph takes {graph_spec.input_spec.describe()}"
+    if classes_of(metadata.structure) != classes_of(graph_spec.input_spec.structure):
+        return "its containers are of other classes than those of the graph, which only have the same names"
     values: dict[str, int] = {}
     for seen, spec in zip(metadata.tensor_specs, graph_spec.input_spec.tensor_specs, strict=True):
         if seen.device != spec.device:
