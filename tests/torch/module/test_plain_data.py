@@ -120,6 +120,18 @@ def test_a_container_without_a_stored_form_is_named() -> None:
         graph_spec_to_dict(spec_of({"x": Box(torch.zeros(1))}, torch.zeros(1)))
 
 
+@pytest.mark.parametrize("key", [(1, 2), torch.float32, torch.ones(2)], ids=["tuple", "dtype", "tensor"])
+def test_keys_without_a_stored_form_are_named(key: Any) -> None:
+    with pytest.raises(ArtifactError, match=r"x\[.*holds a container that"):
+        graph_spec_to_dict(spec_of({"x": {key: torch.zeros(1)}}, torch.zeros(1)))
+
+
+@pytest.mark.parametrize("inputs", [{"x": "\ud800"}, {"\ud800": 1}, {"x": {"\ud800": torch.zeros(1)}}])
+def test_a_text_that_no_file_can_hold_is_named(inputs: dict[str, Any]) -> None:
+    with pytest.raises(ArtifactError, match="graph0 holds a text that no file can hold"):
+        graph_spec_to_dict(spec_of(inputs, torch.zeros(1)))
+
+
 GOOD = graph_spec_to_dict(
     GraphSpec(
         "graph0",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.plain_constants import constant_from_dict, constant_to_dict, torch_constant
 from aitune.torch.module.sample_metadata import SampleMetadata
 from aitune.torch.module.tensor_spec import Axis, Symbol, TensorSpec
+from aitune.utils.error_text import error_line
 
 
 def graph_spec_to_dict(graph_spec: GraphSpec) -> dict[str, Any]:
@@ -22,13 +24,13 @@ def graph_spec_to_dict(graph_spec: GraphSpec) -> dict[str, Any]:
         graph_spec: The spec.
 
     Raises:
-        ArtifactError: A constant or a container has no plain form.
+        ArtifactError: A constant or a container has no plain form, or a text is none that can be encoded.
     """
     signature = graph_spec.forward_signature
     symbols = {**graph_spec.symbols}
     for spec in graph_spec.output_spec.tensor_specs:
         symbols.update({axis.symbol.name: axis.symbol for axis in spec.axes if axis.symbol is not None})
-    return {
+    plain = {
         "name": graph_spec.name,
         "symbols": [
             {"name": s.name, "min": s.min, "max": s.max, "opt": s.opt, "is_batch": s.is_batch} for s in symbols.values()
@@ -47,6 +49,11 @@ def graph_spec_to_dict(graph_spec: GraphSpec) -> dict[str, Any]:
             "by_name": sorted(signature.by_name),
         },
     }
+    try:
+        json.dumps(plain, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ArtifactError(f"{graph_spec.name} holds a text that no file can hold: {error}") from error
+    return plain
 
 
 def graph_spec_from_dict(data: dict[str, Any]) -> GraphSpec:
@@ -88,8 +95,18 @@ def graph_spec_from_dict(data: dict[str, Any]) -> GraphSpec:
 def _metadata_to_dict(metadata: SampleMetadata) -> dict[str, Any]:
     try:
         structure = pytree.treespec_dumps(metadata.structure)
-    except NotImplementedError as error:
-        raise ArtifactError(f"{metadata.describe()} holds a container that has no stored form: {error}") from error
+        # As written, which is how metadata compares structures.
+        is_faithful = str(pytree.treespec_loads(structure)) == str(metadata.structure)
+    except Exception as error:
+        # Keys may be anything, and so may what is registered by others to write and read a container.
+        raise ArtifactError(
+            f"{metadata.describe()} holds a container that has no stored form: {error_line(error)}"
+        ) from error
+    if not is_faithful:
+        raise ArtifactError(
+            f"{metadata.describe()} holds a container that would come back as another one: its keys have to be texts "
+            f"or numbers"
+        )
     return {
         "structure": structure,
         "strict": metadata.strict,
