@@ -54,6 +54,39 @@ def test_calls_of_five_seconds_end_soon_after_a_budget_of_sixty(batch_sizes, tmp
     assert any("batches of the dataset were not run" in warning for warning in report.warnings)
 
 
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        while True:
+            Clock.passed += 0.01  # to read a sample takes time, too
+            yield torch.randn(4)
+
+
+STREAMS = {
+    "data set": Endless,
+    "function": lambda: lambda size: torch.utils.data.DataLoader(Endless(), batch_size=size),
+    "loader": lambda: torch.utils.data.DataLoader(Endless(), batch_size=2),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_stream_without_an_end_ends_with_its_share_of_the_budget(kind, tmp_path):
+    strategy = ait.MaxThroughputStrategy([])
+    with ait.config.override(cache_dir=tmp_path):
+        model = ait.Module(Slow(0.1).eval(), "net")
+        report = ait.tune(model, STREAMS[kind](), strategy=strategy, time_budget=60.0)
+    assert Clock.passed <= 60.0
+    assert any("batches of the dataset were not run" in warning for warning in report.warnings)
+    assert ("x: float32[2, 4]" if kind == "loader" else "batch0 1..") in report.modules[0].graphs[0].description
+
+
+def test_a_smaller_last_batch_is_run_where_there_is_time_to_read_up_to_it(tmp_path):
+    strategy = ait.MaxThroughputStrategy([])
+    loader = torch.utils.data.DataLoader([torch.randn(4) for _ in range(39)], batch_size=2)
+    with ait.config.override(cache_dir=tmp_path):
+        report = ait.tune(ait.Module(Slow(5.0).eval(), "net"), loader, strategy=strategy, time_budget=60.0)
+    assert "batch0 1..2" in report.modules[0].graphs[0].description
+
+
 def test_a_budget_that_recording_does_not_touch_runs_every_batch(tmp_path):
     net = Slow(0.001).eval()
     strategy = ait.MaxThroughputStrategy([])

@@ -26,6 +26,9 @@ from aitune.utils.validation import integer_at_least, positive_integer
 DEFAULT_BATCH_SIZES = (1, 2)
 """Two sizes are the fewest that show which axes count the samples of a batch."""
 
+GoesOn = Callable[[bool], bool]
+"""Asked before each batch of a pass but the first: whether to go on. It is told whether other sizes may come yet."""
+
 _KINDS = (
     "a tensor (one sample), a sequence of tensors, dicts, tuples or strings, a torch Dataset, a DataLoader, a "
     "DataLoaderFactory, or a function that takes a batch size and returns batches"
@@ -109,6 +112,7 @@ def iterate_batches(
     dataset: Any,
     batch_sizes: Sequence[int] | None = None,
     max_num_batches_per_batch_size: int | None = None,
+    goes_on: GoesOn = lambda _: True,
 ) -> Iterator[Batch]:
     """Go through a dataset once for each batch size, smallest first.
 
@@ -121,6 +125,7 @@ def iterate_batches(
             function that takes a batch size and returns batches.
         batch_sizes: Batch sizes; ``None`` takes a ``DataLoader`` as it is, and 1 and 2 for anything else.
         max_num_batches_per_batch_size: Most batches of one size; ``None`` goes through all.
+        goes_on: Ends the pass of a batch size, which need not have an end of its own.
 
     Returns:
         An iterator over the batches.
@@ -134,13 +139,13 @@ def iterate_batches(
         limit = min(positive_integer(limit, "max_num_batches_per_batch_size"), sys.maxsize)
     sizes = None if batch_sizes is None else check_batch_sizes(batch_sizes)
     if isinstance(dataset, DataLoader):
-        return _loader_batches(dataset, sizes, limit)
+        return _loader_batches(dataset, sizes, limit, goes_on)
     sizes = sizes if sizes is not None else DEFAULT_BATCH_SIZES
     if isinstance(dataset, DataLoaderFactory):
-        return _factory_batches(dataset, sizes, limit)
+        return _factory_batches(dataset, sizes, limit, goes_on)
     if _is_batch_function(dataset):
-        return _function_batches(dataset, sizes, limit)
-    return _factory_batches(DataLoaderFactory(dataset), sizes, limit)
+        return _function_batches(dataset, sizes, limit, goes_on)
+    return _factory_batches(DataLoaderFactory(dataset), sizes, limit, goes_on)
 
 
 def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
@@ -165,16 +170,29 @@ def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
 # -- sources of batches --------------------------------------------------------------------------------------------
 
 
-def _factory_batches(factory: DataLoaderFactory, sizes: Sequence[int], limit: int | None) -> Iterator[Batch]:
+def _until_ended(batches: Iterable[Any], limit: int | None, goes_on: Callable[[], bool]) -> Iterator[Any]:
+    for position, batch in enumerate(islice(batches, limit)):
+        if position and not goes_on():
+            return
+        yield batch
+
+
+def _factory_batches(
+    factory: DataLoaderFactory, sizes: Sequence[int], limit: int | None, goes_on: GoesOn
+) -> Iterator[Batch]:
     for size in sizes:
-        for batch in islice(factory.create_dataloader(size), limit):
+        for batch in _until_ended(factory.create_dataloader(size), limit, lambda: goes_on(False)):
             args, kwargs = _as_call(batch, list_is_one_argument=factory.collate_fn is None)
             yield Batch(size, args, kwargs)
 
 
-def _loader_batches(loader: DataLoader[Any], sizes: tuple[int, ...] | None, limit: int | None) -> Iterator[Batch]:
+def _loader_batches(
+    loader: DataLoader[Any], sizes: tuple[int, ...] | None, limit: int | None, goes_on: GoesOn
+) -> Iterator[Batch]:
     if sizes is None or sizes == (loader.batch_size,):
-        return _labelled(loader, loader.batch_size, limit, "the DataLoader")
+        # The last batch may be a smaller one, and a sampler may give batches of any size.
+        batches = _until_ended(guarded(loader, "the DataLoader"), limit, lambda: goes_on(True))
+        return _labelled(batches, loader.batch_size, "the DataLoader")
     if isinstance(loader.dataset, IterableDataset):
         raise AITuneUserInputError(
             f"batch_sizes={list(sizes)} differ from the DataLoader's batch size {loader.batch_size}, and its "
@@ -183,10 +201,12 @@ def _loader_batches(loader: DataLoader[Any], sizes: tuple[int, ...] | None, limi
         )
     own = loader.collate_fn in (default_collate, default_convert)
     factory = DataLoaderFactory(loader.dataset, None if own else loader.collate_fn, loader.num_workers)
-    return _factory_batches(factory, sizes, limit)
+    return _factory_batches(factory, sizes, limit, goes_on)
 
 
-def _function_batches(function: Callable[[int], Any], sizes: Sequence[int], limit: int | None) -> Iterator[Batch]:
+def _function_batches(
+    function: Callable[[int], Any], sizes: Sequence[int], limit: int | None, goes_on: GoesOn
+) -> Iterator[Batch]:
     for size in sizes:
         source = f"the dataset function called with batch size {size}"
         try:
@@ -198,13 +218,13 @@ def _function_batches(function: Callable[[int], Any], sizes: Sequence[int], limi
                 f"{source} returned a {_type_name(batches)}; it must return an iterable of batches, such as a "
                 f"DataLoader or a list"
             )
-        yield from _labelled(batches, size, limit, source)
+        yield from _labelled(_until_ended(guarded(batches, source), limit, lambda: goes_on(False)), size, source)
 
 
-def _labelled(batches: Iterable[Any], requested: int | None, limit: int | None, source: str) -> Iterator[Batch]:
+def _labelled(batches: Iterable[Any], requested: int | None, source: str) -> Iterator[Batch]:
     """Turn ready batches into calls, with the number of samples that each holds."""
     counts_samples: bool | None = None
-    for position, batch in enumerate(islice(guarded(batches, source), limit)):
+    for position, batch in enumerate(batches):
         args, kwargs = _as_call(batch, list_is_one_argument=False)
         leading = _leading_size((*args, *kwargs.values()))
         if counts_samples is None:

@@ -23,6 +23,7 @@ from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.recording_module import recorded_batch_size
 from aitune.torch.module.registry import module_registry
 from aitune.torch.module.wrapper_module import Module, ModuleState, Tuner
+from aitune.torch.recording_time import RecordingTime
 from aitune.torch.report.console import ConsoleListener
 from aitune.torch.report.environment import gather_environment
 from aitune.torch.report.log_listener import LogListener
@@ -41,9 +42,6 @@ from aitune.utils.external_logging import quiet_external_logging
 from aitune.utils.validation import boolean, positive_seconds
 
 logger = logging.getLogger(__name__)
-
-_RECORDING_SHARE = 0.25
-"""Share of the time budget that may go to running the dataset; one batch of each size is run in any case."""
 
 
 def tune(  # noqa: PLR0913, PLR0917 - the published signature, and our additions by keyword
@@ -121,7 +119,7 @@ def tune(  # noqa: PLR0913, PLR0917 - the published signature, and our additions
         raise AITuneUserInputError(
             f"func must be callable, got {func!r}; give a wrapped module or a function that calls it"
         )
-    batches = iterate_batches(dataset, run.batch_sizes, max_num_batches_per_batch_size)
+    batches = iterate_batches(dataset, run.batch_sizes, max_num_batches_per_batch_size, run.recording_time.goes_on)
     with ExitStack() as stack:
         stack.enter_context(module_registry().one_run_at_a_time())
         stack.enter_context(quiet_external_logging(quiet))
@@ -160,6 +158,9 @@ class _Run:
     emitter: Emitter = field(default_factory=Emitter)
     collected: _GraphCollector = field(default_factory=_GraphCollector)
     began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.recording_time = RecordingTime(self.time_budget, self.began)
 
     def execute(self, batches: Iterable[Batch], clear_cache: bool) -> TuneReport:
         wrapped = module_registry().modules()
@@ -215,27 +216,14 @@ class _Run:
             for module in pending:
                 # A module that counts its calls must not count these.
                 stack.enter_context(preserved_state(module.original))
-            for count, batch in enumerate(self._within_time(batches), start=1):
+            run = (batch for batch in batches if self.recording_time.is_run(batch.batch_size))
+            for count, batch in enumerate(run, start=1):
                 self._call(batch, pending)
                 self.emitter.emit(SampleRecorded(batch.batch_size, count))
-
-    def _within_time(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Leave out further batches of a size once recording has taken its share of the time budget."""
-        seen: set[int] = set()
-        left_out = 0
-        for batch in batches:
-            is_over = self.time_budget is not None and (
-                time.monotonic() - self.began > _RECORDING_SHARE * self.time_budget
-            )
-            if is_over and batch.batch_size in seen:
-                left_out += 1
-                continue
-            seen.add(batch.batch_size)
-            yield batch
-        if left_out:
+        if self.recording_time.is_cut_short:
             self._warn(
-                f"{left_out} batches of the dataset were not run: a quarter of time_budget={self.time_budget:g} s had "
-                f"gone to recording; give more time, or a smaller dataset"
+                f"batches of the dataset were not run: a quarter of time_budget={self.time_budget:g} s had gone to "
+                f"recording; give more time, or a smaller dataset"
             )
 
     def _call(self, batch: Batch, pending: Sequence[Module]) -> None:
