@@ -76,6 +76,13 @@ def test_doctor_asks_about_another_device() -> None:
     assert "left out: runs on cpu, not on cuda" in result.output
 
 
+def test_on_a_device_that_this_machine_lacks_nothing_is_available() -> None:
+    entries = (BackendEntry("Anywhere", "nowhere:Anywhere", device_types=("cpu", "ipu")),)
+    with override_registry(BackendRegistry(entries)):
+        assert "left out: ipu cannot be used here: " in runner.invoke(app, ["doctor", "--device", "ipu"]).output
+        assert "Anywhere  available" in runner.invoke(app, ["doctor"]).output
+
+
 def test_an_unknown_device_is_an_error_of_the_command_line() -> None:
     result = runner.invoke(app, ["doctor", "--device", "abacus"])
     assert result.exit_code == 2

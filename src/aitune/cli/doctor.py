@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aitune.units import MISSING, get_metric
+from aitune.utils.error_text import error_line
 
 if TYPE_CHECKING:
+    import torch
+
     from aitune.torch.report.environment import CacheFolder, Environment
 
 
@@ -76,13 +79,27 @@ def look(device: str) -> Findings:
     from aitune.torch.config import config
     from aitune.torch.report.environment import gather_environment, inspect_cache_folder
 
-    reasons = {e.name: registry.unavailable_reason(e.name, torch.device(device)) for e in registry.entries}
+    asked = torch.device(device)
+    absent = _why_absent(asked)
+    reasons = {entry.name: registry.unavailable_reason(entry.name, asked) or absent for entry in registry.entries}
     return Findings(
         environment=gather_environment(),
         cache=inspect_cache_folder(config.resolve_cache_dir()),
         device=device,
         backends=tuple(BackendAvailability(name, reason is None, reason) for name, reason in reasons.items()),
     )
+
+
+def _why_absent(device: torch.device) -> str | None:
+    """Say why nothing can run on a device of this machine; ``None`` when something can."""
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except Exception as error:
+        # A build of torch without the device raises something else than one that finds no driver.
+        return f"{device.type} cannot be used here: {error_line(error)}"
+    return None
 
 
 def describe(findings: Findings) -> str:
