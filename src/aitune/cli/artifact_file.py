@@ -18,6 +18,7 @@ from aitune.artifact.reading import Artifact
 from aitune.artifact.seal import Seal
 from aitune.exceptions import AITuneError
 from aitune.units import get_metric
+from aitune.utils.printable import printable
 
 FilePath = Annotated[Path, typer.Argument(help="The file, as ait.save wrote it.", show_default=False)]
 Key = Annotated[
@@ -35,7 +36,7 @@ def show(
             # Escapes all but ASCII; what msgspec writes may hold characters that steer a terminal.
             typer.echo(json.dumps(msgspec.to_builtins(artifact.manifest), indent=2))
         else:
-            typer.echo("\n".join(map(_printable, _describe(artifact))))
+            typer.echo("\n".join(map(printable, _describe(artifact))))
 
 
 def verify(path: FilePath, key: Key = None) -> None:
@@ -57,13 +58,8 @@ def _opened(path: Path, key: Path | None) -> Artifact:
 
 
 def _leave(error: AITuneError) -> NoReturn:
-    typer.echo(f"aitune: {_printable(str(error))}", err=True)
+    typer.echo(f"aitune: {printable(str(error))}", err=True)
     raise typer.Exit(1) from error
-
-
-def _printable(text: str) -> str:
-    """Escape what would steer a terminal or begin a line: the texts in a file may be anybody's."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _signed(seal: Seal, key: Path | None) -> str:

@@ -22,6 +22,24 @@ def test_no_line_is_longer_than_the_width_and_all_is_plain_text(report: TuneRepo
     assert "\x1b" not in table
 
 
+TEXTS_OF_A_REPORT = [
+    "ONNX Runtime", "OpenVINO f32", "encoder", "head", "the clock", "x: float32", "Some Processor", "faster than",
+    "got 1.5", "one session", "never called", "clearly", "ran out",
+]  # fmt: skip
+
+
+def test_what_a_report_says_cannot_steer_the_terminal(report: TuneReport) -> None:
+    text = report.to_json()
+    for part in TEXTS_OF_A_REPORT:
+        assert part in text
+        text = text.replace(part, part[:2] + r"\u001b[2J\u009b\u202e" + part[2:])
+    read = TuneReport.from_json(text)
+    wrong = next(outcome.description for outcome in read.modules[0].graphs[0].outcomes if outcome.status == "rejected")
+    for shown in (read.table(), read.table(200), read.summary(), str(read.explain(wrong))):
+        assert all(line.isprintable() for line in shown.split("\n"))
+        assert r"\x1b[2J\x9b\u202e" in shown.replace("\n", "").replace(" ", "")
+
+
 @pytest.mark.parametrize("width", [79, 120.0, "120", None, True])
 def test_a_width_without_room_for_the_columns_is_refused(report: TuneReport, width: Any) -> None:
     with pytest.raises(AITuneUserInputError, match=rf"width .* an integer of at least 80, got {width!r}"):

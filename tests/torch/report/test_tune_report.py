@@ -92,6 +92,13 @@ def test_what_is_no_report_is_refused(text: Any, message: str) -> None:
         TuneReport.from_json(text)
 
 
+def test_a_state_that_holds_itself_is_named(report: TuneReport) -> None:
+    state: dict[str, Any] = {}
+    state["me"] = state
+    with pytest.raises(AITuneUserInputError, match="hold themselves"):
+        with_outcome(report, state=state).to_json()
+
+
 def test_an_unknown_status_is_refused(report: TuneReport) -> None:
     with pytest.raises(AITuneUserInputError, match="no tune report"):
         TuneReport.from_json(report.to_json().replace('"not called"', '"lost"'))

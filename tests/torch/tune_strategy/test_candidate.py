@@ -54,6 +54,13 @@ def test_one_that_comes_through(tmp_path):
     assert outcome.check_seconds > 0
 
 
+@pytest.mark.parametrize(("notes", "kept"), [(None, ()), ((), ()), (("fast", 2), ("fast", "2"))])
+def test_notes_of_any_kind_become_texts(tmp_path, notes, kept):
+    backend = FakeBackend()
+    backend.notes = notes
+    assert evaluate_candidate(make_task(backend, tmp_path)).outcome.notes == kept
+
+
 @pytest.mark.parametrize(
     ("backend", "status", "stage", "error_type", "reason"),
     [

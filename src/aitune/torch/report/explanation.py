@@ -20,6 +20,7 @@ from aitune.torch.task.input_factory import as_call
 from aitune.torch.task.outcome import Agreement, CandidateOutcome, GraphReport, Rejection
 from aitune.torch.tune_strategy.disagreements import disagreements
 from aitune.torch.tune_strategy.localize import Divergence, first_divergence
+from aitune.utils.printable import printable
 
 # A candidate that gives precision away is wrong everywhere by the rules of rounding; without a limit of the user's this
 # error is taken as the one worth finding.
@@ -59,7 +60,7 @@ class Explanation:
                 "Inside the graph: not looked at; give the module and a call that disagrees, "
                 "explain(candidate, model, inputs)"
             )
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def explain_outcome(outcome: CandidateOutcome) -> Explanation:

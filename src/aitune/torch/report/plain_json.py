@@ -10,6 +10,7 @@ import numbers
 from collections.abc import Mapping, Set
 from typing import Any
 
+from aitune.exceptions import AITuneUserInputError
 from aitune.torch.backend.artifact_path import ArtifactPath
 
 _FLOAT = "$float"
@@ -23,8 +24,17 @@ def to_text(value: Any) -> str:
 
     Args:
         value: Anything made of dataclasses, mappings, sequences and plain values.
+
+    Raises:
+        AITuneUserInputError: It holds itself, or nests too deeply.
     """
-    return json.dumps(_to_plain(value), indent=2, allow_nan=False)
+    try:
+        return json.dumps(_to_plain(value), indent=2, allow_nan=False)
+    except RecursionError as error:
+        raise AITuneUserInputError(
+            "the report cannot be written: the state of a backend or the settings of a strategy hold themselves, or nest "
+            "too deeply; let to_dict and to_json_dict return plain data"
+        ) from error
 
 
 def from_text(text: str | bytes) -> Any:

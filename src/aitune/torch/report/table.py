@@ -20,6 +20,7 @@ from aitune.torch.report.wording import (
 )
 from aitune.torch.task.outcome import TOO_FEW_PAIRS, CandidateOutcome, GraphReport, is_too_wide
 from aitune.units import MISSING, get_metric
+from aitune.utils.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,7 +70,8 @@ def wrap_text(text: str, width: int, indent: str = "") -> str:
         width: Characters in a line.
         indent: What every line but the first begins with.
     """
-    return textwrap.fill(text, width, subsequent_indent=indent) if text else ""
+    line = printable(" ".join(text.split()))
+    return textwrap.fill(line, width, subsequent_indent=indent) if line else ""
 
 
 def _wrapped(label: str, text: str, width: int) -> str:
@@ -89,12 +91,12 @@ def _evidence_table(graph: GraphReport, outcomes: Sequence[CandidateOutcome], si
         throughputs = _throughputs(outcome)
         built = outcome.build_seconds if outcome.build_seconds > 0 and not outcome.is_baseline else None
         table.add_row(
-            outcome.description,
+            printable(outcome.description),
             get_metric("duration").number(built),
             _agreement_cell(outcome),
             *(throughputs.get(size, MISSING) for size in sizes),
             _speedup_cell(graph, outcome),
-            verdict_and_reason(graph, outcome),
+            printable(verdict_and_reason(graph, outcome)),
         )
     return table
 
@@ -107,7 +109,7 @@ def _throughput_table(outcomes: Sequence[CandidateOutcome], sizes: Sequence[int]
     for outcome in outcomes:
         throughputs = _throughputs(outcome)
         if throughputs:
-            table.add_row(outcome.description, *(throughputs.get(size, MISSING) for size in sizes))
+            table.add_row(printable(outcome.description), *(throughputs.get(size, MISSING) for size in sizes))
     return table
 
 
@@ -119,7 +121,7 @@ def _front_table(graph: GraphReport) -> Table:
     table.add_column("", ratio=1)
     for point in speed_accuracy_front(graph):
         table.add_row(
-            point.description,
+            printable(point.description),
             get_metric("speedup").number(point.speedup),
             get_metric("relative_error").number(point.relative_error),
             MISSING if point.cosine is None else f"{point.cosine:.6f}",

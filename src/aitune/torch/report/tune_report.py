@@ -13,6 +13,7 @@ from aitune.torch.report.table import graph_table, wrap_text
 from aitune.torch.report.wording import graph_sentence, shorten, winner_of
 from aitune.torch.task.outcome import CandidateOutcome, GraphReport
 from aitune.units import get_metric
+from aitune.utils.printable import printable
 from aitune.utils.validation import integer_at_least
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ class TuneReport:
 
         Artifact paths and other values that are no plain data become strings, tuples inside free-form data lists; a
         report of plain data comes back equal, NaN and infinities included.
+
+        Raises:
+            AITuneUserInputError: What a backend or strategy of the user's gave for itself holds itself.
         """
         return to_text({"format_version": FORMAT_VERSION, "report": self})
 
@@ -208,7 +212,7 @@ class TuneReport:
 
     def summary(self) -> str:
         """Say in one line for each module (and each of several graphs) what became of it."""
-        return "\n".join(line for module in self.modules for line in _module_lines(module))
+        return "\n".join(printable(line) for module in self.modules for line in _module_lines(module))
 
     def table(self, width: int = 120) -> str:
         """Write the whole report as plain text: for each graph a row per candidate, then the winner and why.
@@ -217,7 +221,7 @@ class TuneReport:
             width: Characters in a line, at least 80.
 
         Returns:
-            Lines of plain text without colours, none longer than ``width``.
+            Lines of plain text without colours, none longer than ``width``; what would steer a terminal is escaped.
 
         Raises:
             AITuneUserInputError: The width is no integer, or too small for the columns.

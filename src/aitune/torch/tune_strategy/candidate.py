@@ -152,7 +152,7 @@ def _build(task: CandidateTask) -> Backend:
 
 def with_state(outcome: CandidateOutcome, backend: Backend) -> CandidateOutcome:
     """Return the outcome with what the backend can be made again from, and what it notes."""
-    notes = tuple(getattr(backend, "notes", ()))
+    notes = tuple(map(str, getattr(backend, "notes", None) or ()))
     try:
         return replace(outcome, state=backend.to_dict(), notes=notes)
     except ArtifactError as error:
