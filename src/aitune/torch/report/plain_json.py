@@ -32,8 +32,8 @@ def to_text(value: Any) -> str:
         return json.dumps(_to_plain(value), indent=2, allow_nan=False)
     except RecursionError as error:
         raise AITuneUserInputError(
-            "the report cannot be written: the state of a backend or the settings of a strategy hold themselves, or nest "
-            "too deeply; let to_dict and to_json_dict return plain data"
+            "the report cannot be written: the state of a backend or the settings of a strategy hold themselves, or "
+            "nest too deeply; let to_dict and to_json_dict return plain data"
         ) from error
 
 
