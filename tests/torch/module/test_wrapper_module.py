@@ -1,4 +1,5 @@
 import gc
+import re
 import weakref
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,9 @@ def test_a_module_on_another_device_is_not_moved() -> None:
     wrapped = record(linear(), *CALLS)
     with pytest.raises(AITuneUserInputError, match=r"module\.to\('meta'\)"):
         wrapped.tune("meta", FakeTuner())
+    for device in ("abacus", "", []):
+        with pytest.raises(AITuneUserInputError, match=f"{re.escape(repr(device))} is no device of torch: .*Error"):
+            wrapped.tune(device, FakeTuner())
     assert wrapped.device == torch.device("cpu")
 
 

@@ -17,6 +17,7 @@ from aitune.torch.module.lasting_effects import find_lasting_effect
 from aitune.torch.module.recording_module import RecordedGraph
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.servable import Servable, TunedGraph
+from aitune.utils.error_text import error_line
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +85,12 @@ def device_to_tune_for(name: str, own: torch.device, wanted: torch.device | str 
         wanted: What was asked for, if anything.
 
     Raises:
-        AITuneUserInputError: Another kind of device was asked for.
+        AITuneUserInputError: What was asked for is no device, or one of another kind.
     """
-    asked = own if wanted is None else torch.device(wanted)
+    try:
+        asked = own if wanted is None else torch.device(wanted)
+    except (RuntimeError, TypeError) as error:
+        raise AITuneUserInputError(f"{name}: {wanted!r} is no device of torch: {error_line(error)}") from error
     if asked.type != own.type:
         raise AITuneUserInputError(
             f"{name} is on {own}, tuning was asked for on {asked}; move it first: module.to({str(asked)!r})"
