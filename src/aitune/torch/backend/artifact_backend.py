@@ -37,7 +37,6 @@ class ArtifactBackend(TensorBackend):
     Attributes:
         config_type: Class of the configuration.
         version_packages: Packages whose versions decide what is built, beside aitune and torch.
-        notes: What is worth knowing about the build.
     """
 
     config_type: ClassVar[type[BackendConfig]]
@@ -46,8 +45,6 @@ class ArtifactBackend(TensorBackend):
     def __init__(self, config: BackendConfig | None = None) -> None:
         super().__init__()
         self.config = config if config is not None else self.config_type()
-        self.equal_symbols = ()
-        self.notes: tuple[str, ...] = ()
         self._artifact: ArtifactPath | None = None
 
     def key(self) -> str:

@@ -58,7 +58,6 @@ class TorchEagerBackend(Backend):
         self.runs_original = not (self.config.channels_last or self.config.autocast_enabled)
         # Weights that were laid out anew are copies.
         self.follows_weights = not self.config.channels_last
-        self.notes: tuple[str, ...] = ()
         self._module: torch.nn.Module | None = None
         self._callable: torch.nn.Module | None = None
 

@@ -73,7 +73,6 @@ class TorchInductorJitBackend(TensorBackend):
         super().__init__()
         self.config = config if config is not None else TorchInductorJitBackendConfig()
         self.is_exact = not self.config.autocast_enabled
-        self.notes: tuple[str, ...] = ()
         self.compilations = 0
         self._module: torch.nn.Module | None = None
         self._compiled: Callable[..., Any] | None = None

@@ -103,7 +103,6 @@ class TorchAOBackend(Backend):
     def __init__(self, config: TorchAOBackendConfig | None = None) -> None:
         super().__init__()
         self.config = config if config is not None else TorchAOBackendConfig()
-        self.notes: tuple[str, ...] = ()
         self._module: torch.nn.Module | None = None
         self._data: Sequence[Sample] = ()
         self._callable: Callable[..., Any] | None = None
