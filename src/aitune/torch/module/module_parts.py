@@ -38,6 +38,16 @@ def named_parts(module: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     return found
 
 
+def registered_tensors(part: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Return the parameters and buffers of one module by name.
+
+    Args:
+        part: The module; its submodules are not included.
+    """
+    held = (*part._parameters.items(), *part._buffers.items())
+    return [(name, tensor) for name, tensor in held if tensor is not None]
+
+
 def plain_tensors(part: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors of one module that are neither parameters nor buffers, by name.
 

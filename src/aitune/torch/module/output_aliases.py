@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from aitune.torch.module.locator import Locator, format_locator, locator_from_key_path
-from aitune.torch.module.module_parts import joined, named_parts, plain_tensors
+from aitune.torch.module.module_parts import joined, named_parts, plain_tensors, registered_tensors
 
 _MOST_ELEMENTS = 100_000
 _MOST_SAID = 3
@@ -57,12 +56,11 @@ def shared_outputs(output: Any, inputs: Any, module: torch.nn.Module | None = No
 
 
 def _weights(module: torch.nn.Module | None) -> list[tuple[str, torch.Tensor]]:
-    found: list[tuple[str, torch.Tensor]] = []
-    for path, part in [] if module is None else named_parts(module):
-        held: Sequence[tuple[str, torch.Tensor | None]] = [*part._parameters.items(), *part._buffers.items()]
-        found += [(joined(path, name), tensor) for name, tensor in held if tensor is not None]
-        found += [(joined(path, name), tensor) for name, tensor in plain_tensors(part)]
-    return found
+    return [
+        (joined(path, name), tensor)
+        for path, part in ([] if module is None else named_parts(module))
+        for name, tensor in (*registered_tensors(part), *plain_tensors(part))
+    ]
 
 
 def _tensors(tree: Any) -> list[tuple[Locator, torch.Tensor]]:

@@ -15,7 +15,7 @@ import torch
 
 from aitune.torch.module.hook_watch import global_hooks
 from aitune.torch.module.interception import InterceptedForward
-from aitune.torch.module.module_parts import joined, named_parts, plain_tensors, plain_values
+from aitune.torch.module.module_parts import joined, named_parts, plain_tensors, plain_values, registered_tensors
 from aitune.torch.module.tensor_digests import TensorDigests, bytes_in_line, digest_of, has_plain_values
 
 _SAMPLES_PER_TENSOR = 64
@@ -226,13 +226,7 @@ class WeightWatch:
 
 
 def _weights_of(parts: Sequence[tuple[str, torch.nn.Module]]) -> list[_Weight]:
-    return [
-        _Weight(joined(prefix, key), tensor)
-        for prefix, part in parts
-        for holder in (part._parameters, part._buffers)
-        for key, tensor in holder.items()
-        if tensor is not None
-    ]
+    return [_Weight(joined(prefix, key), tensor) for prefix, part in parts for key, tensor in registered_tensors(part)]
 
 
 def _plain_tensors(parts: Sequence[tuple[str, torch.nn.Module]]) -> list[_Weight]:
