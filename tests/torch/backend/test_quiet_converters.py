@@ -47,12 +47,13 @@ def test_settings_of_the_process_are_as_before_when_a_conversion_fails() -> None
     def settings() -> list[object]:
         root = logging.getLogger()
         log = (torch._C._jit_onnx_log, torch._C._jit_set_onnx_log_enabled)
-        return [root.level, list(root.filters), list(warnings.filters), *log]
+        return [root.level, list(root.filters), list(root.handlers), list(warnings.filters), *log]
 
     def fail_as_openvino_does() -> None:
         with quiet_converters():
             logging.getLogger().setLevel(logging.CRITICAL)
             logging.getLogger().addFilter(lambda record: False)
+            logging.getLogger().addHandler(logging.StreamHandler())
             raise KeyError
 
     before = settings()

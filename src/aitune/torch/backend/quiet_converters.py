@@ -20,19 +20,21 @@ _TALKATIVE = "torch.onnx._internal.exporter._registration"
 def quiet_converters() -> Iterator[None]:
     """Hold back warnings and notes inside the block, and log graphs that are dumped at debug level; errors still raise.
 
-    Levels and filters are put back after it, the root logger's too: OpenVINO changes them when a conversion fails.
+    Levels, filters and handlers are put back after it, the root logger's too: OpenVINO changes all three when a conversion
+    fails, and its handler would write to the terminal what anybody logs from then on.
     """
     talkative, root = logging.getLogger(_TALKATIVE), logging.getLogger()
-    before = [(noisy, noisy.level, list(noisy.filters)) for noisy in (talkative, root)]
+    before = [(noisy, noisy.level, list(noisy.filters), list(noisy.handlers)) for noisy in (talkative, root)]
     with warnings.catch_warnings(), _dumps_in_log():
         warnings.simplefilter("ignore")
         talkative.setLevel(logging.ERROR)
         try:
             yield
         finally:
-            for noisy, level, filters in before:
+            for noisy, level, filters, handlers in before:
                 noisy.setLevel(level)
                 noisy.filters[:] = filters
+                noisy.handlers[:] = handlers
 
 
 @contextmanager
