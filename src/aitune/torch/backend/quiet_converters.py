@@ -20,8 +20,8 @@ _TALKATIVE = "torch.onnx._internal.exporter._registration"
 def quiet_converters() -> Iterator[None]:
     """Hold back warnings and notes inside the block, and log graphs that are dumped at debug level; errors still raise.
 
-    Levels, filters and handlers are put back after it, the root logger's too: OpenVINO changes all three when a conversion
-    fails, and its handler would write to the terminal what anybody logs from then on.
+    Levels, filters and handlers are put back after it, the root logger's too: OpenVINO changes all three when a
+    conversion fails, and its handler would write to the terminal what anybody logs from then on.
     """
     talkative, root = logging.getLogger(_TALKATIVE), logging.getLogger()
     before = [(noisy, noisy.level, list(noisy.filters), list(noisy.handlers)) for noisy in (talkative, root)]
