@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 from serving_fakes import FakeServable, FakeTuner, call, record, served, tuned
-from torch.utils import _pytree as pytree
 
 from aitune.torch.module.changed_arguments import (
     ReturningArguments,
     as_function,
     can_be_put_back,
     changed_arguments,
+    contents_of,
     put_back,
     with_arguments,
 )
@@ -62,9 +62,26 @@ def test_what_can_be_given_other_contents(value: Any, possible: bool) -> None:
     assert can_be_put_back(value) == possible
 
 
+class Renaming(torch.nn.Module):
+    """Puts what it is given under another name: the same objects, elsewhere."""
+
+    def forward(self, x: torch.Tensor, kept: dict[str, torch.Tensor]) -> torch.Tensor:
+        kept["new"] = kept.pop("old")
+        return x * 2
+
+
+def test_the_same_objects_elsewhere_are_a_change() -> None:
+    wrapped = tuned(Renaming().eval(), call(X, {"old": X}), call(X[:1], {"old": X[:1]}))
+    assert wrapped.graph_specs[0].changed_arguments == ("kept",)
+    kept = {"old": X}
+    wrapped(X, kept)
+    assert served(wrapped) == 1
+    assert list(kept) == ["new"]
+
+
 def test_arguments_that_hold_other_objects_are_named() -> None:
     named: dict[str, Any] = {"a": [X], "b": {"k": X}, "c": X, "d": []}
-    before = {name: pytree.tree_leaves(value) for name, value in named.items()}
+    before = contents_of(named)
     assert changed_arguments(before, named) == ()
     named["a"][0] = X.clone()
     named["d"].append(X)

@@ -10,7 +10,7 @@ import dataclasses
 from collections import OrderedDict, UserDict
 from collections.abc import Mapping, Sequence
 from operator import is_
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils import _pytree as pytree
@@ -21,18 +21,31 @@ from aitune.torch.module.graph_spec import GraphSpec
 _MARK = "aitune: the argument "
 
 
-def changed_arguments(before: Mapping[str, Sequence[Any]], named: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name the arguments that hold other objects than before a call.
+Contents: TypeAlias = dict[str, tuple[list[Any], pytree.TreeSpec]]
+"""What arguments hold, by name: the leaves, and how they are nested."""
+
+
+def contents_of(named: Mapping[str, Any]) -> Contents:
+    """Return what arguments hold now.
 
     Args:
-        before: The leaves of each argument before the call.
+        named: The arguments.
+    """
+    return {name: pytree.tree_flatten(value) for name, value in named.items()}
+
+
+def changed_arguments(before: Contents, named: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name the arguments that hold other objects than before a call, or the same ones elsewhere.
+
+    Args:
+        before: What the arguments held before the call.
         named: The arguments after it.
     """
-    after = {name: pytree.tree_leaves(value) for name, value in named.items()}
+    after = contents_of(named)
     return tuple(
         name
-        for name, leaves in before.items()
-        if len(leaves) != len(after[name]) or not all(map(is_, leaves, after[name]))
+        for name, (leaves, structure) in before.items()
+        if structure != after[name][1] or not all(map(is_, leaves, after[name][0]))
     )
 
 

@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from aitune.exceptions import AITuneUserInputError, UnsupportedCallError
 from aitune.torch.dynamic_shapes import DynamicShapes
 from aitune.torch.module.axis_evidence import explain_axes
 from aitune.torch.module.axis_inference import Observation, infer_input_axes, infer_output_axes
-from aitune.torch.module.changed_arguments import can_be_put_back, changed_arguments, with_arguments
+from aitune.torch.module.changed_arguments import (
+    Contents,
+    can_be_put_back,
+    changed_arguments,
+    contents_of,
+    with_arguments,
+)
 from aitune.torch.module.container_access import caches_of_leaves
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.graph_spec import GraphSpec
@@ -80,7 +85,7 @@ class _BegunCall:
     record: _GraphRecord
     input_spec: SampleMetadata
     named: dict[str, Any]
-    before: dict[str, list[Any]]
+    before: Contents
 
 
 class RecordingModule:
@@ -134,7 +139,7 @@ class RecordingModule:
             named = self._signature.bind(args, kwargs)
             input_spec = SampleMetadata.from_inputs(named, strict=self._strict)
             record = self._record_for(named, input_spec, self._signature.in_style_of(kwargs))
-            before = {name: pytree.tree_leaves(value) for name, value in named.items()}
+            before = contents_of(named)
         except UnsupportedCallError as error:
             self._note(str(error))
             return None
