@@ -46,6 +46,15 @@ def failing(*places, calls=()):
     return CandidateOutcome("X", "x", "X", "rejected", "check", reason=str(failures[0]), agreement=agreement)
 
 
+@pytest.mark.parametrize(
+    ("check", "is_of_values"), [("value", True), ("finite", True), ("random", False), ("state", False), ("type", False)]
+)
+def test_a_module_is_asked_for_only_where_an_operation_can_be_at_fault(check, is_of_values):
+    failure = Rejection(check, "output", None, "a", "b", "none", "sample 0")
+    outcome = replace(failing(("output", "sample 0")), agreement=Agreement(False, (), failure, (), (), (failure,)))
+    assert ("Inside the graph" in str(explain_outcome(outcome))) is is_of_values
+
+
 CALLS = (
     "sample 0",
     "corner batch0=1, dim0=4",

@@ -18,7 +18,7 @@ from aitune.torch.module.registry import module_registry
 from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.input_factory import as_call
 from aitune.torch.task.outcome import Agreement, CandidateOutcome, GraphReport, Rejection
-from aitune.torch.tune_strategy.disagreements import disagreements
+from aitune.torch.tune_strategy.disagreements import CHECKS_OF_VALUES, disagreements
 from aitune.torch.tune_strategy.localize import Divergence, first_divergence
 from aitune.utils.printable import printable
 
@@ -55,7 +55,7 @@ class Explanation:
         lines += [f"Pattern: {pattern}" for pattern in self.patterns]
         if self.divergence is not None:
             lines.append(f"Inside the graph: {self.divergence}")
-        elif self.failures:
+        elif any(failure.check in CHECKS_OF_VALUES for failure in self.failures):
             lines.append(
                 "Inside the graph: not looked at; give the module and a call that disagrees, "
                 "explain(candidate, model, inputs)"

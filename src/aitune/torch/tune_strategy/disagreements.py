@@ -10,6 +10,9 @@ from aitune.torch.task.outcome import CandidateOutcome, Rejection
 from aitune.torch.task.reference_call import References
 from aitune.torch.task.structure import clone_tensors, tensors_with_locators
 
+CHECKS_OF_VALUES = ("value", "finite")
+"""Checks that a wrong number fails: only such a one comes from some operation inside of the graph."""
+
 _MOST_CALLS = 16
 _MOST_BYTES = 64 * 2**20
 
@@ -33,7 +36,7 @@ class Disagreements:
             references: What it was compared with.
         """
         rejection = outcome.agreement.rejection if outcome.agreement is not None else None
-        if rejection is None or references is None or rejection.check not in ("value", "finite"):
+        if rejection is None or references is None or rejection.check not in CHECKS_OF_VALUES:
             return
         known = {made.where: made.call for made in references.calls}
         known.update((made.where, made.call) for made in references.probes)
