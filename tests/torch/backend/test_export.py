@@ -140,6 +140,7 @@ def test_one_tensor_given_twice_stays_two_inputs() -> None:
     torch.testing.assert_close(answers(exported, graph_spec, other), module(*other.args))
 
 
+@pytest.mark.filterwarnings("error")
 def test_what_the_forward_changes_is_named() -> None:
     assert export(seeded(CallCounter), [call(torch.rand(2, 8))])[1].mutations == ("calls",)
     assert len(export(InputChanger(), [call(torch.rand(2, 8))])[1].mutations) == 1

@@ -20,6 +20,7 @@ import torch
 from aitune.exceptions import BuildError, ControlFlowError, ExportError
 from aitune.torch.backend.export_sizes import SymbolGroups, choose_example, coincident_symbols
 from aitune.torch.backend.flat_module import FlatModule
+from aitune.torch.backend.quiet_converters import quiet_converters
 from aitune.torch.backend.untouched import untouched
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
@@ -196,7 +197,8 @@ def _mutations(program: torch.export.ExportedProgram) -> tuple[str, ...]:
     """Name what the program changes. Its signature says so only after its in-place operators were taken apart."""
     if not any(_writes(node) for node in program.graph.nodes):
         return ()
-    signature = program.run_decompositions({}).graph_signature
+    with quiet_converters():  # torch warns of what it does itself when it copies a program
+        signature = program.run_decompositions({}).graph_signature
     changed = [
         *signature.buffers_to_mutate.values(),
         *getattr(signature, "parameters_to_mutate", {}).values(),
