@@ -163,6 +163,15 @@ def test_outputs_follow_the_symbols_of_the_inputs() -> None:
     assert (other[0].min, other[0].max) == (7, 9)
 
 
+def test_outputs_follow_an_input_that_is_empty_in_one_call() -> None:
+    calls = observe((1, ((0, 3),)), (1, ((2, 3),)), outputs=(((0, 0),), ((2, 4),)))
+    (axes,) = infer_output_axes(specs_of(calls[0].output_shapes), calls, inferred(calls))
+    assert [str(axis) for axis in axes] == ["dim0", "2*dim0"]
+    elsewhere = observe((1, ((0, 3),)), (1, ((2, 3),)), outputs=(((1,),), ((2,),)))
+    (axes,) = infer_output_axes(specs_of(elsewhere[0].output_shapes), elsewhere, inferred(elsewhere))
+    assert str(axes[0]) == "out0"
+
+
 def test_declared_axes_win() -> None:
     (axes,) = inferred(
         observe((1, ((1, 4, 3),)), (2, ((2, 6, 3),))), {"x0": (BatchDim("n", 1, 16, 8), DynamicDim("length", 2, 9), 3)}

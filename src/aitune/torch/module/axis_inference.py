@@ -151,12 +151,10 @@ def _infer_axis(
 ) -> Axis:
     if len(set(sizes)) == 1:
         return Axis(sizes[0])
-    known = [size for size in batch_sizes if size is not None]
-    factors = {
-        size // batch if batch and size % batch == 0 else 0 for size, batch in zip(sizes, batch_sizes, strict=True)
-    }
-    if len(known) == len(sizes) and len(set(known)) > 1 and len(factors) == 1 and 0 not in factors:
-        return Axis(factors.pop(), batch or Symbol(names.batch, min(known), max(known), is_batch=True))
+    known = [size for size in batch_sizes if size]
+    factor = _common_factor(sizes, batch_sizes)
+    if len(known) == len(sizes) and len(set(known)) > 1 and factor is not None:
+        return Axis(factor, batch or Symbol(names.batch, min(known), max(known), is_batch=True))
     return Axis(1, Symbol(names.next(), min(sizes), max(sizes)))
 
 
@@ -166,13 +164,18 @@ def _followed_symbol(
     if len(set(sizes)) == 1:
         return None
     for name, symbol in known.items():
-        factors = {
-            size // value[name] if value.get(name) and size % value[name] == 0 else 0
-            for size, value in zip(sizes, values, strict=True)
-        }
-        if len(factors) == 1 and 0 not in factors:
-            return Axis(factors.pop(), symbol)
+        factor = _common_factor(sizes, [value.get(name) for value in values])
+        if factor is not None:
+            return Axis(factor, symbol)
     return None
+
+
+def _common_factor(sizes: Sequence[int], values: Sequence[int | None]) -> int | None:
+    """Return the whole number that times its value every size is; ``None`` when there is none."""
+    # Nothing is any number of times nothing.
+    pairs = [pair for pair in zip(sizes, values, strict=True) if pair != (0, 0)]
+    factors = {size // value if value and size % value == 0 else 0 for size, value in pairs}
+    return factors.pop() if len(factors) == 1 and 0 not in factors else None
 
 
 def _declared_axes(
