@@ -38,6 +38,7 @@ from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStra
 from aitune.torch.tune_strategy.profiling_tune_strategy import BASELINE_KEY
 from aitune.torch.tune_strategy.strategy_settings import accuracy_settings, check_accuracy_arguments
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
+from aitune.utils.error_text import error_reason
 from aitune.utils.external_logging import quiet_external_logging
 from aitune.utils.validation import boolean, positive_seconds
 
@@ -273,7 +274,7 @@ class _Run:
         graphs = tuple(self.collected.reports)
         if self.dry_run:
             return ModuleReport(module.name, "original kept", graphs, "dry run: nothing was built")
-        kept = all(report.winner == BASELINE_KEY for report in graphs)
+        kept = all(report.winner in (BASELINE_KEY, None) for report in graphs)
         return ModuleReport(module.name, "original kept" if kept else "tuned", graphs)
 
     def _advice_for_uncalled(self) -> str:
@@ -294,7 +295,7 @@ class _Run:
             raise TuningError(f"{module.name} could not be tuned: {type(error).__name__}: {error}") from error
         module.cancel_recording()
         logger.debug("%s could not be tuned", module.name, exc_info=error)
-        reason = str(error) if isinstance(error, AITuneError) else f"{type(error).__name__}: {error}"
+        reason = error_reason(error)
         self._warn(f"{module.name} could not be tuned and is left as it was: {reason}", module)
         return ModuleReport(module.name, "failed", tuple(self.collected.reports), reason)
 

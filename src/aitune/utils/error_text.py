@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aitune.exceptions import AITuneError
+
 
 def error_line(error: BaseException) -> str:
     """Return the kind of an exception and the first line of what it says.
@@ -22,3 +24,12 @@ def error_lines(error: BaseException, most: int) -> str:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     kind = type(error).__name__
     return f"{kind}: " + "\n".join(lines[:most]) if lines else kind
+
+
+def error_reason(error: BaseException) -> str:
+    """Return what an exception says as the reason of something; the messages of aitune's own stand alone.
+
+    Args:
+        error: The exception.
+    """
+    return str(error) if isinstance(error, AITuneError) else f"{type(error).__name__}: {error}"

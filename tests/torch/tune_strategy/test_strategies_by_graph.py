@@ -5,7 +5,7 @@ import torch
 from strategy_parts import ORIGINAL, ByTable, fakes
 
 import aitune.torch as ait
-from aitune.exceptions import AITuneUserInputError
+from aitune.exceptions import AITuneUserInputError, TuningError
 
 
 class TwoWays(torch.nn.Module):
@@ -80,6 +80,32 @@ def test_settings_of_the_run_reach_a_strategy_of_the_module_and_leave_it_again()
 def test_both_at_once_are_an_error():
     with pytest.raises(AITuneUserInputError, match="not both"):
         ait.Module(TwoWays().eval(), "two", strategy=strategy("a"), strategies=[strategy("b")])
+
+
+@pytest.mark.parametrize("failing", [["graph1"], ["graph0", "graph1"]], ids=["one", "all"])
+def test_a_graph_that_cannot_be_tuned_is_in_the_report_with_what_was_seen(failing):
+    class Wrong(ByTable):
+        def _resolve_winner(self, best):
+            raise TuningError("nothing suits")
+
+    by_graph = {
+        name: (Wrong if name in failing else ByTable)({ORIGINAL: 1.0, "Fake(a)": 0.5}, fakes("a"))
+        for name in ("graph0", "graph1")
+    }
+    model = ait.Module(TwoWays().eval(), "two", strategies=by_graph)
+
+    def both(x):
+        model(x)
+        model(x, x[:, :3])
+
+    report = ait.tune(both, [torch.randn(4) for _ in range(4)], batch_sizes=[1, 2])
+    assert report.module("two").status == ("failed" if len(failing) == 2 else "original kept")
+    for graph in report.module("two").graphs:
+        assert (graph.winner is None) is (graph.graph in failing)
+        assert ("nothing suits" in graph.reason) is (graph.graph in failing)
+        assert [outcome.status for outcome in graph.outcomes] == ["ok", "ok"]
+    assert report.summary().count("nothing suits") == len(failing)
+    assert type(report).from_json(report.to_json()) == report
 
 
 def test_one_strategy_may_serve_several_modules_one_after_the_other():

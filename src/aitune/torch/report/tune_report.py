@@ -247,7 +247,9 @@ def _module_lines(module: ModuleReport) -> list[str]:
     if not module.graphs:
         return [f"{module.name}: {module.status}{reason}"]
     labels = [""] if len(module.graphs) == 1 else [f" [{graph.graph}]" for graph in module.graphs]
+    # A graph that could not be tuned says why itself.
+    reasons = ["" if graph.reason == module.reason else reason for graph in module.graphs]
     return [
-        f"{module.name}{label}: {module.status}{reason}; {graph_sentence(graph)}"
-        for label, graph in zip(labels, module.graphs, strict=True)
+        f"{module.name}{label}: {module.status}{why}; {graph_sentence(graph)}"
+        for label, why, graph in zip(labels, reasons, module.graphs, strict=True)
     ]

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from aitune.exceptions import AITuneError, ArtifactError
+from aitune.exceptions import ArtifactError
 from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.module.graph_spec import GraphSpec
@@ -29,6 +29,7 @@ from aitune.torch.task.accuracy_budget import AccuracyBudget
 from aitune.torch.task.correctness import check
 from aitune.torch.task.outcome import Agreement, CandidateOutcome
 from aitune.torch.task.reference import References
+from aitune.utils.error_text import error_reason
 
 logger = logging.getLogger(__name__)
 
@@ -188,8 +189,8 @@ def check_backend(
 def failed(outcome: CandidateOutcome, stage: str, error: Exception) -> CandidateOutcome:
     """Return the outcome of a candidate that raised."""
     logger.debug("%s failed in %s", outcome.description, stage, exc_info=error)
-    message = str(error) if isinstance(error, AITuneError) else f"{type(error).__name__}: {error}"
-    return replace(outcome, status="failed", stage=stage, reason=message, error_type=type(error).__name__)  # type: ignore[arg-type]
+    reason = error_reason(error)
+    return replace(outcome, status="failed", stage=stage, reason=reason, error_type=type(error).__name__)  # type: ignore[arg-type]
 
 
 def release(backend: Backend | None) -> None:

@@ -45,6 +45,7 @@ from aitune.torch.tune_strategy.strategy_settings import (
     check_accuracy_arguments,
     plain_settings,
 )
+from aitune.utils.error_text import error_reason
 from aitune.utils.validation import boolean
 
 _CHECK_IS_OFF = "the correctness check is off: nothing proves that the answers are right"
@@ -181,6 +182,12 @@ class TuneStrategy(RunReporting):
             self._finish(name, graph_spec, backend, time.perf_counter() - began)
             self._hand_over(backend, folders)
             return backend
+        except Exception as error:
+            if self.report is None:
+                # What was seen until then is the reason, and belongs into the report of the whole run.
+                self._reason = error_reason(error)
+                self._finish(name, graph_spec, None, time.perf_counter() - began)
+            raise
         finally:
             self._end_run()
             folders.remove_others()
