@@ -15,7 +15,7 @@ from aitune.events import (
     SampleRecorded,
     Warned,
 )
-from aitune.torch.report.wording import graph_sentence, outcome_sentence
+from aitune.torch.report.wording import graph_sentence, outcome_sentence, winner_of
 
 _OUTCOME_LEVELS = {"failed": logging.WARNING, "rejected": logging.WARNING}
 
@@ -59,7 +59,8 @@ def describe_event(event: Event) -> tuple[int, str]:
         level = _OUTCOME_LEVELS.get(event.outcome.status, logging.INFO)
         return level, f"{_place(event)}: {outcome_sentence(event.outcome)}"
     if isinstance(event, GraphFinished):
-        return logging.INFO, f"{_place(event)}: chosen: {graph_sentence(event.report)}"
+        label = "" if winner_of(event.report) is None else "chosen: "
+        return logging.INFO, f"{_place(event)}: {label}{graph_sentence(event.report)}"
     if isinstance(event, Warned):
         place = "/".join(part for part in (event.module, event.graph) if part)
         return logging.WARNING, f"{place}: {event.message}" if place else event.message

@@ -17,6 +17,7 @@ from aitune.torch.report.wording import (
     shorten,
     speedup_interval,
     verdict_and_reason,
+    winner_of,
 )
 from aitune.torch.task.outcome import TOO_FEW_PAIRS, CandidateOutcome, GraphReport, is_too_wide
 from aitune.units import MISSING, get_metric
@@ -52,7 +53,7 @@ def graph_table(graph: GraphReport, width: int) -> str:
         parts.extend(_render(_throughput_table(outcomes, chunk), width) for chunk in chunks)
     if any(_speedup_cell(graph, outcome).startswith("~") for outcome in outcomes):
         parts.append(_wrapped("~ ", "from the first measurement alone, not measured side by side", width))
-    parts.append(_wrapped("Chosen: ", graph_sentence(graph), width))
+    parts.append(_wrapped("" if winner_of(graph) is None else "Chosen: ", graph_sentence(graph), width))
     if any(not outcome.is_exact and outcome.status == "ok" for outcome in outcomes):
         parts.append(_render(_front_table(graph), width))
     share = checking_sentence(graph)
