@@ -162,3 +162,45 @@ def test_why_there_is_no_figure_of_a_random_forward_is_said(graph: GraphReport) 
     table = unwrapped(graph_table(replace(graph, outcomes=(graph.outcomes[0], said)), 250))
     assert "values not comparable: forward is random" in table
     assert "another note" not in table
+
+
+REASON = "failed in build: torch._dynamo.exc.UserError: Constraints violated (dim0)! " + "for more information, " * 8
+
+
+def crowded(graph: GraphReport, sizes: int, candidates: int, length: int) -> GraphReport:
+    """Many candidates with long names and long reasons, an accuracy front among them."""
+    names = [
+        "".join(f" {word}" for word in ["TorchInductorJitBackend"] * 9)[:length] + f" {n}" for n in range(candidates)
+    ]
+    measurements = tuple(BatchMeasurement(4**k, 1.0, 1.0, 1.0, 1.0, 1.0, 9) for k in range(sizes))
+    ok, baseline = graph.outcomes[1], replace(graph.outcomes[0], measurements=measurements)
+    fast = [replace(ok, description=name, key=name, is_exact=False, measurements=measurements) for name in names]
+    failed = [
+        replace(outcome, key=outcome.key + "!", status="failed", reason=REASON, agreement=None) for outcome in fast
+    ]
+    return replace(graph, outcomes=(baseline, *fast, *failed), comparisons=(), winner=None, reason="none")
+
+
+@pytest.mark.parametrize("length", [8, 26, 60, 120])
+@pytest.mark.parametrize("candidates", [1, 6])
+@pytest.mark.parametrize("sizes", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_no_column_is_read_downwards(graph: GraphReport, width: int, sizes: int, candidates: int, length: int) -> None:
+    shown = graph_table(crowded(graph, sizes, candidates, length), width)
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= width
+    assert shown.isascii()
+    # A reason of 250 characters, 32 in a line, and the name that goes on in more lines.
+    assert len(lines) <= 30 + candidates * 2 * 24
+    words = set(shown.split())
+    assert {"torch._dynamo.exc.UserError:", "TorchInductorJitBackend"[: length - 1], "reference"} <= words
+    assert {f"{1000 * 4**k:,.1f}" for k in range(sizes)} <= words
+    assert shown.count("verdict") <= 1
+    assert all(f"batch {4**k} " in shown.replace("\n", " ") for k in range(sizes))
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_every_verdict_stands_beside_the_name_of_its_candidate(graph: GraphReport, width: int) -> None:
+    shown = unwrapped(graph_table(graph, width))
+    for outcome in graph.outcomes[1:]:
+        assert re.search(rf"{re.escape(outcome.description)}(:| [-0-9.]+ ) ?", shown)

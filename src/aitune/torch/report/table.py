@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import textwrap
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
+from aitune.torch.report.columns import Column, Rows, as_many_as_fit
 from aitune.torch.report.front import FrontPoint, speed_accuracy_front
 from aitune.torch.report.wording import (
     baseline_of,
@@ -19,17 +17,13 @@ from aitune.torch.report.wording import (
     verdict_and_reason,
     winner_of,
 )
+from aitune.torch.report.wrapping import wrap_text
 from aitune.torch.task.outcome import TOO_FEW_PAIRS, CandidateOutcome, GraphReport, is_too_wide
 from aitune.units import MISSING, get_metric
 from aitune.utils.printable import printable
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 INLINE_BATCH_SIZES = 3
-"""Batch sizes that fit beside the other columns; more of them go into tables of their own."""
-
-BATCH_SIZES_A_TABLE = 6
+"""Most batch sizes beside the other columns; more of them go into tables of their own."""
 
 
 def graph_table(graph: GraphReport, width: int) -> str:
@@ -43,19 +37,12 @@ def graph_table(graph: GraphReport, width: int) -> str:
         Lines of plain text, none longer than ``width``.
     """
     outcomes = sorted(graph.outcomes, key=lambda outcome: not outcome.is_baseline)
-    sizes = sorted({m.batch_size for outcome in outcomes for m in outcome.measurements})
-    inline = sizes if len(sizes) <= INLINE_BATCH_SIZES else []
-    parts = [_wrapped("", shorten(graph.description), width)]
-    if outcomes:
-        parts.append(_render(_evidence_table(graph, outcomes, inline), width))
-    if sizes and not inline:
-        chunks = [sizes[i : i + BATCH_SIZES_A_TABLE] for i in range(0, len(sizes), BATCH_SIZES_A_TABLE)]
-        parts.extend(_render(_throughput_table(outcomes, chunk), width) for chunk in chunks)
+    parts = [_wrapped("", shorten(graph.description), width), *_figures(graph, outcomes, width)]
     if any(_speedup_cell(graph, outcome).startswith("~") for outcome in outcomes):
         parts.append(_wrapped("~ ", "from the first measurement alone, not measured side by side", width))
     parts.append(_wrapped("" if winner_of(graph) is None else "Chosen: ", graph_sentence(graph), width))
     if any(not outcome.is_exact and outcome.status == "ok" for outcome in outcomes):
-        parts.append(_render(_front_table(graph), width))
+        parts.append(_front(graph).render(width))
     share = checking_sentence(graph)
     if share is not None:
         parts.append(_wrapped("", share, width))
@@ -63,74 +50,65 @@ def graph_table(graph: GraphReport, width: int) -> str:
     return "\n".join(parts)
 
 
-def wrap_text(text: str, width: int, indent: str = "") -> str:
-    """Break a text into lines of at most ``width`` characters.
-
-    Args:
-        text: One paragraph.
-        width: Characters in a line.
-        indent: What every line but the first begins with.
-    """
-    line = printable(" ".join(text.split()))
-    return textwrap.fill(line, width, subsequent_indent=indent) if line else ""
+def _figures(graph: GraphReport, outcomes: Sequence[CandidateOutcome], width: int) -> Iterator[str]:
+    """Write the table of the candidates, and the throughputs in tables of their own where it has no room for them."""
+    if not outcomes:
+        return
+    inline = _throughput_columns(outcomes, "batch {}\nsamples/s")
+    rows = _evidence(graph, outcomes, inline)
+    if len(inline) <= INLINE_BATCH_SIZES and rows.width <= width:
+        yield rows.render(width)
+        return
+    yield _evidence(graph, outcomes, ()).render(width)
+    measured = [outcome for outcome in outcomes if outcome.measurements]
+    columns = _throughput_columns(measured, "batch {}")
+    for part in as_many_as_fit(_names("samples/s", measured), columns, width):
+        yield part.render(width)
 
 
 def _wrapped(label: str, text: str, width: int) -> str:
     return wrap_text(label + text, width, "  ")
 
 
-def _evidence_table(graph: GraphReport, outcomes: Sequence[CandidateOutcome], sizes: Sequence[int]) -> Table:
-    table = _empty_table()
-    table.add_column("candidate", max_width=26, overflow="fold")
-    table.add_column("built in\ns", justify="right", no_wrap=True)
-    table.add_column("agrees\n(rel. error)", justify="right", no_wrap=True)
-    for size in sizes:
-        table.add_column(f"batch {size}\nsamples/s", justify="right", no_wrap=True)
-    table.add_column("speed-up\n[interval]", justify="right", no_wrap=True)
-    table.add_column("verdict and reason", ratio=1, overflow="fold")
-    for outcome in outcomes:
-        throughputs = _throughputs(outcome)
-        built = outcome.build_seconds if outcome.build_seconds > 0 and not outcome.is_baseline else None
-        table.add_row(
-            printable(outcome.description),
-            get_metric("duration").number(built),
-            _agreement_cell(outcome),
-            *(throughputs.get(size, MISSING) for size in sizes),
-            _speedup_cell(graph, outcome),
-            printable(verdict_and_reason(graph, outcome)),
-        )
-    return table
+def _evidence(graph: GraphReport, outcomes: Sequence[CandidateOutcome], throughputs: Sequence[Column]) -> Rows:
+    seconds = [o.build_seconds if o.build_seconds > 0 and not o.is_baseline else None for o in outcomes]
+    figures = [
+        Column("built in\ns", [get_metric("duration").number(value) for value in seconds]),
+        Column("agrees\n(rel. error)", [_agreement_cell(outcome) for outcome in outcomes]),
+        *throughputs,
+        Column("speed-up\n[interval]", [_speedup_cell(graph, outcome) for outcome in outcomes]),
+    ]
+    reasons = [printable(verdict_and_reason(graph, outcome)) for outcome in outcomes]
+    return Rows(_names("candidate", outcomes), figures, Column("verdict and reason", reasons))
 
 
-def _throughput_table(outcomes: Sequence[CandidateOutcome], sizes: Sequence[int]) -> Table:
-    table = _empty_table()
-    table.add_column("samples/s", max_width=26, overflow="fold")
-    for size in sizes:
-        table.add_column(f"batch {size}", justify="right", no_wrap=True)
-    for outcome in outcomes:
-        throughputs = _throughputs(outcome)
-        if throughputs:
-            table.add_row(printable(outcome.description), *(throughputs.get(size, MISSING) for size in sizes))
-    return table
+def _names(heading: str, outcomes: Sequence[CandidateOutcome]) -> Column:
+    return Column(heading, [printable(outcome.description) for outcome in outcomes])
 
 
-def _front_table(graph: GraphReport) -> Table:
-    table = _empty_table()
-    table.add_column("speed and accuracy", max_width=40, overflow="fold")
-    for name in ("speed-up", "rel. error", "cosine", "metric"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", ratio=1)
-    for point in speed_accuracy_front(graph):
-        table.add_row(
-            printable(point.description),
-            get_metric("speedup").number(point.speedup),
-            get_metric("relative_error").number(point.relative_error),
-            MISSING if point.cosine is None else f"{point.cosine:.6f}",
-            MISSING if point.metric is None else f"{point.metric:.6g}",
-            ("beaten on both" if point.is_beaten else "not beaten")
-            + (f"; speed undecided, {_interval(point)}" if point.is_undecided else ""),
-        )
-    return table
+def _throughput_columns(outcomes: Sequence[CandidateOutcome], heading: str) -> list[Column]:
+    by_outcome = [_throughputs(outcome) for outcome in outcomes]
+    return [
+        Column(heading.format(size), [throughputs.get(size, MISSING) for throughputs in by_outcome])
+        for size in sorted({size for throughputs in by_outcome for size in throughputs})
+    ]
+
+
+def _front(graph: GraphReport) -> Rows:
+    points = speed_accuracy_front(graph)
+    figures = [
+        Column("speed-up", [get_metric("speedup").number(point.speedup) for point in points]),
+        Column("rel. error", [get_metric("relative_error").number(point.relative_error) for point in points]),
+        Column("cosine", [MISSING if point.cosine is None else f"{point.cosine:.6f}" for point in points]),
+        Column("metric", [MISSING if point.metric is None else f"{point.metric:.6g}" for point in points]),
+    ]
+    remarks = [
+        ("beaten on both" if point.is_beaten else "not beaten")
+        + (f"; speed undecided, {_interval(point)}" if point.is_undecided else "")
+        for point in points
+    ]
+    names = Column("speed and accuracy", [printable(point.description) for point in points])
+    return Rows(names, figures, Column("", remarks))
 
 
 def _interval(point: FrontPoint) -> str:
@@ -166,23 +144,3 @@ def _speedup_cell(graph: GraphReport, outcome: CandidateOutcome) -> str:
     if ours is None or theirs is None:
         return MISSING
     return f"~{get_metric('speedup').number(ours.throughput / theirs.throughput)}"
-
-
-def _empty_table() -> Table:
-    from rich.box import Box
-    from rich.table import Table
-
-    # Spaces and dashes alone: a report goes into log files and terminals of any encoding.
-    plain = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-    return Table(box=plain, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), expand=True)
-
-
-def _render(table: Table, width: int) -> str:
-    from rich.console import Console
-
-    text = io.StringIO()
-    console = Console(
-        file=text, width=width, color_system=None, force_terminal=False, markup=False, emoji=False, highlight=False
-    )
-    console.print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().rstrip().splitlines())

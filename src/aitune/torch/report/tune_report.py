@@ -9,8 +9,9 @@ from aitune.exceptions import AITuneUserInputError
 from aitune.torch.report.environment import Environment
 from aitune.torch.report.front import FrontPoint, speed_accuracy_front
 from aitune.torch.report.plain_json import from_text, to_text
-from aitune.torch.report.table import graph_table, wrap_text
+from aitune.torch.report.table import graph_table
 from aitune.torch.report.wording import graph_sentence, shorten, winner_of
+from aitune.torch.report.wrapping import wrap_text
 from aitune.torch.task.outcome import CandidateOutcome, GraphReport
 from aitune.units import get_metric
 from aitune.utils.printable import printable
