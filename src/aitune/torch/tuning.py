@@ -20,7 +20,6 @@ from aitune.torch.config import config
 from aitune.torch.data import DEFAULT_BATCH_SIZES, Batch, check_batch_sizes, iterate_batches
 from aitune.torch.module.eval_mode import eval_mode
 from aitune.torch.module.preserved_state import preserved_state
-from aitune.torch.module.recording_module import recorded_batch_size
 from aitune.torch.module.registry import module_registry
 from aitune.torch.module.wrapper_module import Module, ModuleState, Tuner
 from aitune.torch.recording_time import RecordingTime
@@ -38,6 +37,7 @@ from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStra
 from aitune.torch.tune_strategy.profiling_tune_strategy import BASELINE_KEY
 from aitune.torch.tune_strategy.strategy_settings import accuracy_settings, check_accuracy_arguments
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
+from aitune.torch.tuned_function import advice_for_uncalled, check_function, run_on_batch, why_nothing_is_left
 from aitune.utils.error_text import error_reason
 from aitune.utils.external_logging import quiet_external_logging
 from aitune.utils.validation import boolean, positive_seconds
@@ -116,10 +116,7 @@ def tune(  # noqa: PLR0913, PLR0917 - the published signature, and our additions
     heard = check_listeners(listeners)
     clear_cache = boolean(clear_cache, "clear_cache")
     quiet = boolean(disable_external_logging, "disable_external_logging")
-    if not callable(func):
-        raise AITuneUserInputError(
-            f"func must be callable, got {func!r}; give a wrapped module or a function that calls it"
-        )
+    check_function(func)
     batches = iterate_batches(dataset, run.batch_sizes, max_num_batches_per_batch_size, run.recording_time.goes_on)
     with ExitStack() as stack:
         stack.enter_context(module_registry().one_run_at_a_time())
@@ -178,7 +175,7 @@ class _Run:
         self.emitter.emit(RunStarted(names, self.batch_sizes or DEFAULT_BATCH_SIZES))
         reports = [ModuleReport(m.name, "already tuned", reason="give retune=True to tune it again") for m in already]
         if not pending:
-            self._warn("every wrapped module is tuned already: nothing was done; give retune=True to tune again")
+            self._say_that_nothing_is_left(already, batches)
         else:
             with ExitStack() as stack:
                 for module in pending:
@@ -187,6 +184,13 @@ class _Run:
                 self._record(pending, batches)
                 reports += [self._tune_module(module) for module in pending]
         return self._report(_with_names_of_their_own(reports))
+
+    def _say_that_nothing_is_left(self, tuned: Sequence[Module], batches: Iterable[Batch]) -> None:
+        with ExitStack() as stack:
+            for module in tuned:
+                stack.enter_context(preserved_state(module.original))
+            for batch in itertools.islice(batches, 1):
+                self._warn(why_nothing_is_left(self.func, batch, tuned))
 
     # -- recording -------------------------------------------------------------------------------------------------
 
@@ -219,28 +223,13 @@ class _Run:
                 stack.enter_context(preserved_state(module.original))
             run = (batch for batch in batches if self.recording_time.is_run(batch.batch_size))
             for count, batch in enumerate(run, start=1):
-                self._call(batch, pending)
+                run_on_batch(self.func, batch, pending)
                 self.emitter.emit(SampleRecorded(batch.batch_size, count))
         if self.recording_time.is_cut_short:
             self._warn(
                 f"batches of the dataset were not run: a quarter of time_budget={self.time_budget:g} s had gone to "
                 f"recording; give more time, or a smaller dataset"
             )
-
-    def _call(self, batch: Batch, pending: Sequence[Module]) -> None:
-        try:
-            with torch.no_grad(), recorded_batch_size(batch.batch_size):
-                self.func(*batch.args, **batch.kwargs)
-        except AITuneError:
-            raise
-        except Exception as error:
-            for module in pending:
-                check_values(module.name, module.original)
-            given = ", ".join([*(type(arg).__name__ for arg in batch.args), *(f"{key}=..." for key in batch.kwargs)])
-            raise AITuneUserInputError(
-                f"func raised {type(error).__name__}: {error}; it was called as func({given}) on a batch of "
-                f"{batch.batch_size}; run it by hand on such a batch, and see how a dataset becomes arguments"
-            ) from error
 
     # -- tuning ----------------------------------------------------------------------------------------------------
 
@@ -255,7 +244,7 @@ class _Run:
             return self._failed(module, error)
         if not recording.num_calls:
             module.cancel_recording()
-            advice = self._advice_for_uncalled()
+            advice = advice_for_uncalled(self.func)
             self._warn(f"{module.name} was not called by the function, so it was not tuned{advice}", module)
             return ModuleReport(module.name, "not called", reason=f"the function never called it{advice}")
         try:
@@ -276,17 +265,6 @@ class _Run:
             return ModuleReport(module.name, "original kept", graphs, "dry run: nothing was built")
         kept = all(report.winner in (BASELINE_KEY, None) for report in graphs)
         return ModuleReport(module.name, "original kept" if kept else "tuned", graphs)
-
-    def _advice_for_uncalled(self) -> str:
-        """Name the module that the function is or is a method of, where that one is not wrapped."""
-        func = self.func
-        owner = func if isinstance(func, torch.nn.Module) else getattr(func, "__self__", None)
-        if isinstance(owner, Module) or not isinstance(owner, torch.nn.Module):
-            return ""
-        if module_registry().wrapper_of(owner) is not None:
-            return ""
-        what = "func is" if owner is func else "func is a method of"
-        return f"; {what} a {type(owner).__name__} that is not wrapped: wrap it with ait.Module to tune it"
 
     def _failed(self, module: Module, error: Exception) -> ModuleReport:
         if not self.ignore_failing_modules:

@@ -123,6 +123,8 @@ class RecordingModule:
         self._records: dict[SampleMetadata, _GraphRecord] = {}
         self.problems: list[str] = []
         self.num_calls = 0
+        # For calls in threads, which a context variable does not reach.
+        self.batch_size: int | None = None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the original and take note of the call; what cannot be noted never stops the call."""
@@ -233,7 +235,9 @@ class RecordingModule:
                 record.problem = str(error)
                 record.num_calls += 1
             return
-        observation = Observation(_current_batch_size.get(), _shapes(input_spec), _shapes(output_spec))
+        said = _current_batch_size.get()
+        batch_size = self.batch_size if said is None else said
+        observation = Observation(batch_size, _shapes(input_spec), _shapes(output_spec))
         with self._lock:
             record.num_calls += 1
             if not record.observations:
