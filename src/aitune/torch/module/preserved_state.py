@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +34,7 @@ class StateChanges:
 
 
 @contextmanager
-def preserved_state(module: torch.nn.Module) -> Iterator[StateChanges]:
+def preserved_state(module: torch.nn.Module, excused: Container[str] = ()) -> Iterator[StateChanges]:
     """Put a module and torch's random generators back as they were when the block ends, also after an exception.
 
     Put back are: values and identity of buffers, values of tensors in plain attributes and containers, attributes that
@@ -45,6 +45,7 @@ def preserved_state(module: torch.nn.Module) -> Iterator[StateChanges]:
 
     Args:
         module: The module; its submodules are included, those in plain containers too.
+        excused: Names of parameters that somebody else looks after.
 
     Yields:
         A record of the changes, filled when the block ends.
@@ -68,6 +69,7 @@ def preserved_state(module: torch.nn.Module) -> Iterator[StateChanges]:
         for tensor in tensors.values():
             tensor.restore()
     changed = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
+    changed = [name for name in changed if name not in excused]
     if changed:
         raise AITuneUserInputError(
             f"the forward of {type(module).__name__} changes its parameter {changed[0]!r} in place, which cannot be "

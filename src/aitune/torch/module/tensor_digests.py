@@ -13,6 +13,8 @@ import torch
 # One core is left to whoever goes on meanwhile: a runtime that loads its build.
 _THREADS = max(1, min(4, (os.cpu_count() or 1) - 1))
 
+_SAMPLES_PER_TENSOR = 64
+
 
 class TensorDigests:
     """SHA-256 of tensors' values in row-major order, each tensor hashed once in the life of this object.
@@ -58,6 +60,22 @@ def digest_of(tensor: torch.Tensor) -> str | None:
         return None
     content: Any = bytes_in_line(tensor).numpy()
     return hashlib.sha256(content).hexdigest()
+
+
+def sample_of(tensor: torch.Tensor) -> bytes:
+    """Return some of a tensor's values as bytes, spread over all of it: what a look that has to be cheap can compare.
+
+    Args:
+        tensor: A tensor of any shape, dtype and device; one without plain values gives nothing.
+    """
+    if not has_plain_values(tensor):
+        return b""
+    plain = tensor.detach()
+    if plain.dim() > 1:
+        # Axes in the order of their strides: one axis of a channels_last or transposed weight then needs no copy.
+        plain = plain.permute(sorted(range(plain.dim()), key=lambda axis: -plain.stride()[axis]))
+    line = plain.reshape(-1)
+    return bytes_in_line(line[:: max(1, line.numel() // _SAMPLES_PER_TENSOR)]).numpy().tobytes()
 
 
 def bytes_in_line(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,9 +16,8 @@ import torch
 from aitune.torch.module.hook_watch import global_hooks
 from aitune.torch.module.interception import InterceptedForward
 from aitune.torch.module.module_parts import joined, named_parts, plain_tensors, plain_values, registered_tensors
-from aitune.torch.module.tensor_digests import TensorDigests, bytes_in_line, digest_of, has_plain_values
+from aitune.torch.module.tensor_digests import TensorDigests, digest_of, has_plain_values, sample_of
 
-_SAMPLES_PER_TENSOR = 64
 _version = attrgetter("_version")
 _training = attrgetter("training")
 _place = torch.Tensor.data_ptr
@@ -91,7 +90,7 @@ class WeightWatch:
         self._is_empty = not holders and not plain
         if self._interval is not None:
             self._kinds = [(name, part, _kind(part), _plain_modules(part)) for name, part in named]
-            self._samples = {weight.name: _sample(weight.tensor) for weight in (*self._weights, *plain)}
+            self._samples = {weight.name: sample_of(weight.tensor) for weight in (*self._weights, *plain)}
             self._addresses = {weight.name: _address(weight.tensor) for weight in self._weights}
             self._due = time.monotonic() + self._interval
 
@@ -152,7 +151,7 @@ class WeightWatch:
         if self._lock.acquire(blocking=False):
             try:
                 self._written = (
-                    self._hidden_change(self._weights, _sample, self._samples) or self._moved() or self._written
+                    self._hidden_change(self._weights, sample_of, self._samples) or self._moved() or self._written
                 )
             except RuntimeError:
                 # Another thread is changing the module: what it did is seen at the next look.
@@ -260,21 +259,5 @@ def _first_parameter(part: torch.nn.Module) -> torch.Tensor | None:
     return next((tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()), None)
 
 
-def _in_line(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the values as one axis, in the order of the memory where that needs no copy."""
-    plain = tensor.detach()
-    if plain.dim() > 1:
-        # Axes in the order of their strides: a channels_last or transposed weight is then contiguous.
-        plain = plain.permute(sorted(range(plain.dim()), key=lambda axis: -plain.stride()[axis]))
-    return plain.reshape(-1)
-
-
 def _address(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() if has_plain_values(tensor) else 0
-
-
-def _sample(tensor: torch.Tensor) -> bytes:
-    if not has_plain_values(tensor):
-        return b""
-    line = _in_line(tensor)
-    return bytes_in_line(line[:: max(1, line.numel() // _SAMPLES_PER_TENSOR)]).numpy().tobytes()

@@ -22,6 +22,7 @@ from aitune.torch.backend.backend import Backend
 from aitune.torch.backend.registry import registry
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.interception import Interception
+from aitune.torch.module.kept_weights import KeptWeights
 from aitune.torch.module.preserved_state import preserved_state
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.tuned_module import TunedGraph, TunedModule
@@ -67,11 +68,13 @@ class EvaluatedCandidate:
         outcome: What was seen.
         backend: The live, active backend; ``None`` when the outcome is not ``"ok"``.
         error: The exception that ended it, for a caller that wants to raise it.
+        lost_weights: Names of weights of the user's module that it wrote over.
     """
 
     outcome: CandidateOutcome
     backend: Backend | None = None
     error: Exception | None = None
+    lost_weights: tuple[str, ...] = ()
 
 
 def describe_candidate(backend: Backend, *, is_baseline: bool = False) -> CandidateOutcome:
@@ -109,6 +112,15 @@ def evaluate_candidate(task: CandidateTask, on_stage: Any = None) -> EvaluatedCa
     Returns:
         The outcome; an exception of the candidate is in it, never raised. ``KeyboardInterrupt`` passes through.
     """
+    weights = KeptWeights(task.module)
+    try:
+        evaluated = _evaluate(task, on_stage, weights)
+    finally:
+        weights.put_back()
+    return _with_weights(evaluated, weights)
+
+
+def _evaluate(task: CandidateTask, on_stage: Any, weights: KeptWeights) -> EvaluatedCandidate:
     outcome = describe_candidate(task.backend)
     stage = "availability"
     backend: Backend | None = None
@@ -118,7 +130,7 @@ def evaluate_candidate(task: CandidateTask, on_stage: Any = None) -> EvaluatedCa
         if reason is not None:
             return EvaluatedCandidate(replace(outcome, status="unavailable", reason=reason))
         stage = _announce("build", on_stage)
-        backend = _build(task)
+        backend = _build(task, weights)
         outcome = with_state(replace(outcome, stage="build", build_seconds=time.perf_counter() - began), backend)
         began = time.perf_counter()
         stage = _announce("check", on_stage)
@@ -143,12 +155,29 @@ def _announce(stage: str, on_stage: Any) -> str:
     return stage
 
 
-def _build(task: CandidateTask) -> Backend:
+def _build(task: CandidateTask, weights: KeptWeights) -> Backend:
     task.build_dir.mkdir(parents=True, exist_ok=True)
-    with preserved_state(task.module), torch.no_grad():
-        built = task.backend.fresh().build(task.module, task.graph_spec, task.data, task.device, task.build_dir)
-        built.activate()
+    try:
+        with preserved_state(task.module, excused=weights.names), torch.no_grad():
+            built = task.backend.fresh().build(task.module, task.graph_spec, task.data, task.device, task.build_dir)
+            built.activate()
+    finally:
+        weights.put_back()
     return built
+
+
+def _with_weights(evaluated: EvaluatedCandidate, weights: KeptWeights) -> EvaluatedCandidate:
+    """Put out a candidate that wrote over weights of the module, and note what others changed and was put back."""
+    outcome = evaluated.outcome
+    if weights.lost_names:
+        release(evaluated.backend)
+        reason = f"it writes over the weight {weights.lost_names[0]!r} of the module"
+        outcome = replace(outcome, status="rejected", reason=reason, error_type=None)
+        return EvaluatedCandidate(outcome, error=evaluated.error, lost_weights=tuple(weights.lost_names))
+    if weights.put_back_names:
+        note = f"it changed the weight {weights.put_back_names[0]!r} of the module, which was put back"
+        return replace(evaluated, outcome=replace(outcome, notes=(*outcome.notes, note)))
+    return evaluated
 
 
 def with_state(outcome: CandidateOutcome, backend: Backend) -> CandidateOutcome:

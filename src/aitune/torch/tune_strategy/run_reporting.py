@@ -1,4 +1,4 @@
-"""What a run of a strategy says and leaves behind: events, warnings, outcomes, and the report at its end."""
+"""What a strategy says of itself and of a run: its description, events, warnings, outcomes, and its report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aitune.torch.task.outcome import BatchMeasurement, CandidateOutcome, GraphR
 from aitune.torch.task.reference import References
 from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.graph_job import GraphJob
-from aitune.torch.tune_strategy.hook_results import expect_kind, hook_name
+from aitune.torch.tune_strategy.hook_results import expect_kind, expect_texts, hook_name
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +39,21 @@ class RunReporting(ABC):
         self._reason = ""
         self._measurements: dict[str, tuple[BatchMeasurement, ...]] = {}
         self._job: GraphJob | None = None
+        self._lost_weights: set[str] = set()
         self.report: GraphReport | None = None
 
     @property
     def backend_results(self) -> list[CandidateOutcome]:
         """What the last run saw of every candidate: the original, then the others in the order of the list."""
         return list(self._outcomes.values())
+
+    def describe(self) -> str:
+        """Return a short text for people."""
+        return "\n".join(expect_texts(self._describe_parts(), hook_name(self, "_describe_parts")))
+
+    def _describe_parts(self) -> list[str]:
+        """Return the lines of the description."""
+        return [type(self).__name__]
 
     @abstractmethod
     def to_json_dict(self) -> dict[str, Any]:
@@ -87,6 +96,17 @@ class RunReporting(ABC):
     def _warn(self, name: str, graph_spec: GraphSpec, message: str) -> None:
         self._warnings.append(message)
         self._context.emitter.emit(Warned(message, name, graph_spec.name))
+
+    def _warn_of_lost_weights(self, job: GraphJob, outcome: CandidateOutcome, names: Sequence[str]) -> None:
+        """Name a candidate that wrote over weights of the user's module: nothing has them any more."""
+        if names:
+            self._lost_weights.update(names)
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            message = (
+                f"{outcome.description} writes over the weight {names[0]!r}{others} of the module, which cannot be "
+                f"undone: load the weights of {job.name} again (load_state_dict), and tune it without this candidate"
+            )
+            self._warn(job.name, job.graph_spec, message)
 
     @contextmanager
     def _result_stands(self, hook: str) -> Iterator[None]:

@@ -38,7 +38,7 @@ from aitune.torch.tune_strategy.candidate import (
 from aitune.torch.tune_strategy.context import TuningContext
 from aitune.torch.tune_strategy.disagreements import disagreements
 from aitune.torch.tune_strategy.graph_job import GraphJob
-from aitune.torch.tune_strategy.hook_results import expect_kind, expect_texts, hook_name
+from aitune.torch.tune_strategy.hook_results import expect_kind, hook_name
 from aitune.torch.tune_strategy.run_reporting import RunReporting
 from aitune.torch.tune_strategy.strategy_settings import (
     accuracy_settings,
@@ -166,7 +166,7 @@ class TuneStrategy(RunReporting):
         try:
             self._configure_for_module(module)
             self._announce(name, graph_spec)
-            with preserved_state(module), torch.no_grad():
+            with preserved_state(module, excused=self._lost_weights), torch.no_grad():
                 self._pre_tune(module, name, graph_spec, data, device, cache_dir)
                 self._complete_preparation(job)
                 chosen: Any = self._tune(module, name, graph_spec, data, device, cache_dir)
@@ -224,10 +224,6 @@ class TuneStrategy(RunReporting):
         self._reason = "dry run: nothing was built"
         self._finish(name, graph_spec, None, 0.0)
         return self.backend_results
-
-    def describe(self) -> str:
-        """Return a short text for people."""
-        return "\n".join(expect_texts(self._describe_parts(), hook_name(self, "_describe_parts")))
 
     def check_correctness(self, backend: Backend, name: str, graph_spec: GraphSpec, data: list[Sample]) -> Agreement:
         """Compare an active backend with the original module; :meth:`tune` must be running.
@@ -314,10 +310,6 @@ class TuneStrategy(RunReporting):
     def _post_tune(self, backend: Backend | None, name: str, graph_spec: GraphSpec, data: list[Sample]) -> None:
         """Look at the choice before the run ends."""
 
-    def _describe_parts(self) -> list[str]:
-        """Return the lines of the description."""
-        return [type(self).__name__]
-
     # -- for subclasses --------------------------------------------------------------------------------------------
 
     @property
@@ -331,6 +323,7 @@ class TuneStrategy(RunReporting):
             self._make_folder(backend.key()), self._references, self._budget,
         )  # fmt: skip
         evaluated = evaluate_candidate(task, lambda stage: self._say_stage(job, backend.describe(), stage))
+        self._warn_of_lost_weights(job, evaluated.outcome, evaluated.lost_weights)
         disagreements.keep(job.name, job.graph_spec.name, evaluated.outcome, self._references)
         if evaluated.backend is not None and self._context.is_over():
             release(evaluated.backend)
