@@ -117,7 +117,7 @@ def advice_for_uncalled(func: Any) -> str:
     return f"; {what} a {type(owner).__name__} that is not wrapped: wrap it with ait.Module to tune it"
 
 
-def why_nothing_is_left(func: Callable[..., Any], batch: Batch, tuned: Sequence[Module]) -> str:
+def why_nothing_was_done(func: Callable[..., Any], batch: Batch, tuned: Sequence[Module]) -> str:
     """Say why there is nothing to do where every wrapped module is tuned already, from one run of the function.
 
     Args:

@@ -37,7 +37,7 @@ from aitune.torch.tune_strategy.max_throughput_strategy import MaxThroughputStra
 from aitune.torch.tune_strategy.profiling_tune_strategy import BASELINE_KEY
 from aitune.torch.tune_strategy.strategy_settings import accuracy_settings, check_accuracy_arguments
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
-from aitune.torch.tuned_function import advice_for_uncalled, check_function, run_on_batch, why_nothing_is_left
+from aitune.torch.tuned_function import advice_for_uncalled, check_function, run_on_batch, why_nothing_was_done
 from aitune.utils.error_text import error_reason
 from aitune.utils.external_logging import quiet_external_logging
 from aitune.utils.validation import boolean, positive_seconds
@@ -190,7 +190,7 @@ class _Run:
             for module in tuned:
                 stack.enter_context(preserved_state(module.original))
             for batch in itertools.islice(batches, 1):
-                self._warn(why_nothing_is_left(self.func, batch, tuned))
+                self._warn(why_nothing_was_done(self.func, batch, tuned))
 
     # -- recording -------------------------------------------------------------------------------------------------
 

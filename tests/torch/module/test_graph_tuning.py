@@ -44,11 +44,15 @@ def test_a_strategy_for_a_graph_that_does_not_exist_is_an_error(graphs: Any, tmp
         tuning(tmp_path, FakeTuner(), {"grpah1": FakeTuner()}).tune(graphs)
 
 
-def test_more_strategies_than_graphs_are_warned_of(
-    graphs: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tuning(tmp_path, strategies=[FakeTuner(), FakeTuner(), FakeTuner()]).tune(graphs)
-    assert "3 strategies for 2 recorded graphs" in caplog.text
+@pytest.mark.parametrize("number", [3, 4])
+def test_more_strategies_than_graphs_are_an_error(graphs: Any, tmp_path: Path, number: int) -> None:
+    with pytest.raises(AITuneUserInputError, match=rf"{number} strategies for 2 recorded graphs \(graph0, graph1\)"):
+        tuning(tmp_path, FakeTuner(), [FakeTuner()] * number).tune(graphs)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_fewer_strategies_than_graphs_leave_the_rest_to_the_default(graphs: Any, tmp_path: Path, number: int) -> None:
+    assert len(tuning(tmp_path, FakeTuner(), [FakeTuner()] * number).tune(graphs)) == 2
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,24 @@ def test_a_released_candidate_may_still_be_chosen(tmp_path):
     assert backend.is_active
 
 
+@pytest.mark.parametrize("validation", [True, False])
+def test_running_no_candidate_is_not_called_an_empty_list(tmp_path, validation):
+    strategy = mine(_run_backends=None).enable_performance_validation(validation)
+    with suppress(AITuneError):
+        run(strategy, tmp_path)
+    said = "_run_backends returned none, and tried none of the candidates: Fake(a), Fake(b)"
+    assert said in strategy.report.reason
+
+
+def test_returning_none_of_those_that_came_through_is_said(tmp_path):
+    def forget(self, *args):
+        ByTable._run_backends(self, *args)
+
+    strategy = mine(_run_backends=forget)
+    assert run(strategy, tmp_path).describe() == ORIGINAL
+    assert strategy.report.reason.startswith("none is better of the candidates that came through: Fake(a), Fake(b)")
+
+
 # -- hooks that return the wrong thing -------------------------------------------------------------------------------
 
 WRONG = [

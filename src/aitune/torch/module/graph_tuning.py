@@ -129,7 +129,7 @@ class GraphTuning:
             The tuned graphs; none after a dry run.
 
         Raises:
-            AITuneUserInputError: A strategy is given for a graph that was not recorded.
+            AITuneUserInputError: A strategy is given for a graph that was not recorded, or more of them than graphs.
             AITuneError: No graph could be tuned; it is the error of the first one.
         """
         self._check_graphs([graph.spec.name for graph in graphs])
@@ -156,11 +156,9 @@ class GraphTuning:
                     f"{self.name}: strategies names {', '.join(unknown)}; the recorded graphs are {', '.join(recorded)}"
                 )
         elif self.strategies is not None and len(self.strategies) > len(recorded):
-            logger.warning(
-                "%s: %d strategies for %d recorded graphs; the last ones are not used",
-                self.name,
-                len(self.strategies),
-                len(recorded),
+            raise AITuneUserInputError(
+                f"{self.name}: {len(self.strategies)} strategies for {len(recorded)} recorded graphs "
+                f"({', '.join(recorded)}); give one for each at most, or a mapping by graph name"
             )
 
     def _tune_one(self, number: int, graph: RecordedGraph, dry_run: bool) -> Any:

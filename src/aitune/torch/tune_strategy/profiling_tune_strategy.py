@@ -337,7 +337,7 @@ class ProfilingTuneStrategy(MetricStrategy):
         """Returns the winning candidate, falling back to the TorchEager baseline when appropriate."""
         opponent = self._opponent
         if best is None and opponent is None:
-            raise TuningError(why_nothing_is_left(self._outcomes.values()))
+            raise TuningError(why_nothing_is_left(self._outcomes.values(), self._backends))
         if opponent is None or (best is not None and self._is_better_candidate(best, opponent)):
             assert best is not None
             self._reason = self._why_won(best)
@@ -354,7 +354,7 @@ class ProfilingTuneStrategy(MetricStrategy):
     def _why_kept(self, best: _TuneCandidate | None, baseline: _TuneCandidate) -> str:
         """Say in a few words why the original module stays."""
         if best is None:
-            return why_none_came_through(self._outcomes.values())
+            return why_none_came_through(self._outcomes.values(), self._backends)
         return (
             f"its {self._metric_label or 'metric'} of {self._metric_of(baseline)} is not beaten: the best candidate, "
             f"{best.backend.describe()}, has {self._metric_of(best)}"

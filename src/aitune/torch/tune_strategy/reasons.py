@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from aitune.torch.backend.backend import Backend
 from aitune.torch.task.outcome import TOO_FEW_PAIRS, CandidateOutcome, PairedComparison
 from aitune.torch.tune_strategy.selection import verdict_between
 
@@ -12,13 +13,16 @@ _NOTABLE_WIDTH = 0.05
 """From here on it is said how little is known: half the width of an interval, as a share of the ratio."""
 
 
-def why_nothing_is_left(outcomes: Iterable[CandidateOutcome]) -> str:
+def why_nothing_is_left(outcomes: Iterable[CandidateOutcome], listed: Iterable[Backend] = ()) -> str:
     """Say why no backend could be chosen: every candidate with its reason.
 
     Args:
         outcomes: What was seen, the baseline included.
+        listed: The backends that were to be tried.
     """
     candidates = [outcome for outcome in outcomes if not outcome.is_baseline]
+    if not candidates and (untried := _untried(listed)):
+        return untried
     if not candidates:
         return (
             "there is no candidate: the list of backends is empty, and the original module may not win; give "
@@ -28,18 +32,28 @@ def why_nothing_is_left(outcomes: Iterable[CandidateOutcome]) -> str:
     return f"no candidate is left to choose from: {reasons}"
 
 
-def why_none_came_through(outcomes: Iterable[CandidateOutcome]) -> str:
+def why_none_came_through(outcomes: Iterable[CandidateOutcome], listed: Iterable[Backend] = ()) -> str:
     """Say in a few words why the original module stays without a candidate to compare it with.
 
     Args:
         outcomes: What was seen, the baseline included.
+        listed: The backends that were to be tried.
     """
     candidates = [outcome for outcome in outcomes if not outcome.is_baseline]
     if not candidates:
-        return "the list of candidates is empty"
+        return _untried(listed) or "the list of candidates is empty"
+    good = [outcome.description for outcome in candidates if outcome.status == "ok"]
+    if good:
+        return f"none is better of the candidates that came through: {', '.join(good)}"
     if all(outcome.status == "skipped" for outcome in candidates):
         return "the time budget left no time for any candidate"
     return "no candidate came through"
+
+
+def _untried(listed: Iterable[Backend]) -> str:
+    """Name candidates that a strategy's own way of running them left out."""
+    names = ", ".join(backend.describe() for backend in listed)
+    return f"_run_backends returned none, and tried none of the candidates: {names}" if names else ""
 
 
 def explain_win(
