@@ -8,6 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+
+import aitune.torch as ait
+from aitune.torch.config import config
 
 PROGRAM = Path(__file__).with_name("interrupted_run.py")
 LONGEST_ANSWER_SECONDS = 10.0
@@ -36,3 +40,28 @@ def test_ctrl_c_ends_the_call_and_leaves_every_module_as_it_was(where: str, tmp_
         "served": {"graph0": 1},
         "files": [],
     }
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_samples_that_a_killed_process_left_are_removed_by_the_next_run(how: signal.Signals, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "recording", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().strip() == "ready"
+        process.send_signal(how)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    left = set((tmp_path / "samples").iterdir())
+    assert left
+    with config.override(cache_dir=tmp_path):
+        model = ait.Module(torch.nn.Linear(4, 4).eval(), "next")
+        model.enable_recording()
+        model(torch.ones(1, 4))
+        assert len(set((tmp_path / "samples").iterdir()) - left) == 1
+        assert not any(folder.exists() for folder in left)
+        model.unwrap()
+    assert list((tmp_path / "samples").iterdir()) == []

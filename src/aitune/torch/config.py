@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Literal
 import platformdirs
 
 from aitune.exceptions import AITuneEnvironmentError, AITuneUserInputError
+from aitune.utils.process_folder import ProcessFolder
 from aitune.utils.validation import boolean, integer_at_least, number_at_least, positive_integer
 
 _LARGEST_SEED = 2**32 - 1
@@ -144,8 +144,8 @@ class Config:
         """Return the folder for builds and samples that holds now."""
         return aitune_cache_dir() if self.cache_dir is None else self.cache_dir
 
-    def new_folder(self, parent: str, prefix: str) -> Path:
-        """Make a folder that is nobody else's in the cache folder.
+    def new_folder(self, parent: str, prefix: str) -> ProcessFolder:
+        """Make a folder of this process alone in the cache folder.
 
         Args:
             parent: Folder of the cache that it is made in.
@@ -156,8 +156,7 @@ class Config:
         """
         root = self.resolve_cache_dir()
         try:
-            (root / parent).mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix=prefix, dir=root / parent))
+            return ProcessFolder(root / parent, prefix)
         except (OSError, ValueError) as error:
             said = "config.cache_dir" if self.cache_dir is not None else "AITUNE_CACHE_DIR, or the user's cache folder,"
             raise AITuneEnvironmentError(

@@ -35,6 +35,7 @@ from aitune.torch.module.sample_metadata import SampleMetadata
 from aitune.torch.module.sample_store import SampleStore
 from aitune.torch.module.tensor_spec import TensorSpec
 from aitune.utils.error_text import error_line
+from aitune.utils.process_folder import ProcessFolder
 
 __all__ = ["RecordedGraph", "RecordingForward", "RecordingModule", "Sample", "recorded_batch_size"]
 
@@ -94,7 +95,7 @@ class RecordingModule:
     Args:
         forward: The original forward, bound.
         signature: How it is called.
-        folder: Folder for samples, of this recording alone.
+        folder: Folder for samples, of this recording alone; one of the process is let go of with the last of them.
         max_num_samples_stored: Most samples kept for one graph.
         max_graphs: Most graphs; calls of further kinds run unrecorded.
         strict: Whether non-tensor arguments are part of a graph's identity.
@@ -105,7 +106,7 @@ class RecordingModule:
         self,
         forward: Callable[..., Any],
         signature: ForwardSignature,
-        folder: Path,
+        folder: Path | ProcessFolder,
         *,
         max_num_samples_stored: int = 8,
         max_graphs: int = 16,
@@ -115,7 +116,8 @@ class RecordingModule:
         self._module = module
         self._forward = forward
         self._signature = signature
-        self._folder = folder
+        self._folder = folder.path if isinstance(folder, ProcessFolder) else folder
+        self._lease = folder if isinstance(folder, ProcessFolder) else None
         self._max_num_samples_stored = max_num_samples_stored
         self._max_graphs = max_graphs
         self._strict = strict
@@ -208,7 +210,7 @@ class RecordingModule:
                         self.problems.append(problem)
                     return None
                 folder = self._folder / f"graph{len(self._records)}"
-                store = SampleStore(folder, signature, self._max_num_samples_stored)
+                store = SampleStore(folder, signature, self._max_num_samples_stored, self._lease)
                 record = _GraphRecord(signature, input_spec, input_spec, store)
                 self._records[input_spec] = record
             # Written before the call, so that a forward that changes its inputs does not change the sample.
@@ -295,6 +297,8 @@ class RecordingModule:
         for record in self._records.values():
             record.samples.discard()
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lease is not None:
+            self._lease.remove()
 
 
 class RecordingForward(InterceptedForward):

@@ -15,6 +15,7 @@ import torch
 from aitune.torch.module.forward_signature import ForwardSignature
 from aitune.torch.module.sample import Sample
 from aitune.torch.module.sample_metadata import SampleMetadata
+from aitune.utils.process_folder import ProcessFolder
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,13 @@ class SampleStore(Sequence[Sample]):
         folder: Folder of this store alone; made when the first sample comes.
         signature: How the forward is called.
         capacity: Most samples kept, one for each distinct set of shapes; later ones are left out.
+        lease: What holds a folder around it for this process; it is not let go of before the samples are.
     """
 
-    def __init__(self, folder: Path, signature: ForwardSignature, capacity: int) -> None:
+    def __init__(
+        self, folder: Path, signature: ForwardSignature, capacity: int, lease: ProcessFolder | None = None
+    ) -> None:
+        self._lease = lease
         self._folder = folder
         self._signature = signature
         self._capacity = capacity
