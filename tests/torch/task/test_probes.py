@@ -63,6 +63,15 @@ def test_a_swallowed_nan_is_reported_and_rejects_where_asked(name):
     assert strict.rejection in strict.failures
 
 
+@pytest.mark.parametrize("name", SWALLOWED)
+def test_what_is_otherwise_in_a_batch_alone_is_found(name):
+    right, wrong = SWALLOWED[name]
+    samples = [call(torch.randn(size, 6)) for size in (1, 3)]
+    references = references_of(Function(right), samples, [1, 3])
+    found = check(lambda x: (right if x.shape[0] == 1 else wrong)(x), references).deviations
+    assert [rejection.where for rejection in found] == ["NaN in x, in a batch of two"]
+
+
 # Candidates that agree with ``x * 2`` on all that was recorded.
 FAR_OFF = {
     "ten times the values, negated, in x": lambda x: x.clamp(min=-6) * 2,
@@ -126,7 +135,8 @@ def test_masks_are_left_alone_beside_data():
             return x * mask
 
     samples = [call(torch.randn(size, 6), torch.tensor([1.0, 0.0, 1.0]).repeat(size, 2)) for size in (1, 3)]
-    assert not_finite(references_of(Masked(), samples)) == ["NaN in x", "+inf in x", "-inf in x"]
+    alone = ["NaN in x", "+inf in x", "-inf in x"]
+    assert not_finite(references_of(Masked(), samples)) == [*alone, *(f"{where}, in a batch of two" for where in alone)]
 
 
 def test_ids_beyond_their_table():

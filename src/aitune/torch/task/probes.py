@@ -26,6 +26,8 @@ from aitune.utils.error_text import error_line
 
 _EXCEPTIONAL = {"NaN": float("nan"), "+inf": float("inf"), "-inf": float("-inf")}
 
+_BATCHED = ", in a batch of two"
+
 # What is made of all values at once: beyond what was recorded, and what no sample is made of alone.
 _UNUSUAL: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ten times the values, negated,": lambda tensor: (as_real_float64(tensor) * -10).to(tensor.dtype),
@@ -64,8 +66,10 @@ def make_probes(
     if _run(module, graph_spec, LabelledCall(base.where, base.call, False, False), seed, watch) is None:
         return ()
     changes = {**_floating_changes(graph_spec, base.call), **_table_changes(graph_spec, base.call, watch.tables)}
+    pair = _two_rows(graph_spec, [call for call in calls if call.is_recorded])
+    batched = {} if pair is None else _batched_changes(graph_spec, pair.call)
     probes = []
-    for where, (call, is_index) in changes.items():
+    for where, (call, is_index) in {**changes, **batched}.items():
         label = LabelledCall(where, call, False, False)
         found = _run(module, graph_spec, label, seed, _Watch(_PATIENCE * watch.count + _FREE_OPERATIONS))
         # An original that refuses a NaN is right to do so, and so is a candidate that answers; an id is another matter.
@@ -74,7 +78,8 @@ def make_probes(
         refusal, output = (found, None) if isinstance(found, str) else (None, found.output)
         known = () if output is None else _lenient(base, output, watch.sorts)
         if known is not None:
-            probes.append(Probe(where, call, output, known, refusal, is_index))
+            alone = where.removesuffix(_BATCHED) if where in batched else None
+            probes.append(Probe(where, call, output, known, refusal, is_index, alone))
     return tuple(probes)
 
 
@@ -90,6 +95,8 @@ def compare_probes(
     """
     found: list[Rejection] = []
     for probe in probes:
+        if probe.alone is not None and any(rejection.where == probe.alone for rejection in found):
+            continue
         try:
             output = run(probe.call)
         except Exception as error:
@@ -138,6 +145,27 @@ def _smallest(graph_spec: GraphSpec, calls: Sequence[ReferenceCall]) -> Referenc
     if symbol is not None and symbol.min <= 1 < graph_spec.batch_size_of(smallest.call):
         return replace(smallest, call=cut_row(graph_spec, smallest.call, 0))
     return smallest
+
+
+def _two_rows(graph_spec: GraphSpec, calls: Sequence[ReferenceCall]) -> ReferenceCall | None:
+    """Return two rows of a recorded call where one row alone is a call as well.
+
+    Kernels for one row are others than those for many: Inductor's ``relu`` keeps a NaN in the one and not in the other.
+    """
+    symbol = graph_spec.batch_symbol
+    if symbol is None or symbol.min > 1:
+        return None
+    batched = [call for call in calls if call.expectations and graph_spec.batch_size_of(call.call) >= 2]
+    if not batched:
+        return None
+    smallest = min(batched, key=lambda call: graph_spec.batch_size_of(call.call))
+    return replace(smallest, call=cut_row(graph_spec, smallest.call, 0, 2))
+
+
+def _batched_changes(graph_spec: GraphSpec, call: Sample) -> dict[str, tuple[Sample, bool]]:
+    """Write NaN and infinities into two rows."""
+    changes = _floating_changes(graph_spec, call)
+    return {f"{where}{_BATCHED}": change for where, change in changes.items() if where.startswith(tuple(_EXCEPTIONAL))}
 
 
 def _floating_changes(graph_spec: GraphSpec, call: Sample) -> dict[str, tuple[Sample, bool]]:

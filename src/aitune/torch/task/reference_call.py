@@ -64,6 +64,7 @@ class Probe:
         expectations: One for each tensor of the output.
         refusal: What the original raised, in words.
         is_index: Whether it is an id beyond its table; some runtimes end the process on one.
+        alone: Name of the call of one row that has the same value; what is otherwise there already is not said twice.
     """
 
     where: str
@@ -72,6 +73,7 @@ class Probe:
     expectations: tuple[Expectation, ...]
     refusal: str | None = None
     is_index: bool = False
+    alone: str | None = None
 
 
 @dataclass(frozen=True)

@@ -62,18 +62,19 @@ def single_rows(
     return rows, None
 
 
-def cut_row(graph_spec: GraphSpec, call: Sample, row: int) -> Sample:
-    """Return one row of a batched call as a call of its own.
+def cut_row(graph_spec: GraphSpec, call: Sample, row: int, count: int = 1) -> Sample:
+    """Return one row of a batched call, or some that follow each other, as a call of its own.
 
     Args:
         graph_spec: The graph.
         call: The batched call.
         row: Which row.
+        count: How many rows.
     """
     tensors = []
     for tensor, spec in zip(graph_spec.input_tensors(*call), graph_spec.input_spec.tensor_specs, strict=True):
         batch = batch_axis_of(spec.axes)
-        tensors.append(tensor if batch is None else tensor.narrow(batch[0], row * batch[1], batch[1]).clone())
+        tensors.append(tensor if batch is None else tensor.narrow(batch[0], row * batch[1], count * batch[1]).clone())
     return graph_spec.make_call(tensors)
 
 
