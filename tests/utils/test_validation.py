@@ -6,7 +6,14 @@ import numpy
 import pytest
 
 from aitune.exceptions import AITuneUserInputError
-from aitune.utils.validation import boolean, integer_at_least, number_at_least, positive_integer, positive_seconds
+from aitune.utils.validation import (
+    boolean,
+    integer_at_least,
+    number_at_least,
+    one_of,
+    positive_integer,
+    positive_seconds,
+)
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None, float("nan")])
@@ -41,3 +48,16 @@ def test_seconds() -> None:
 def test_no_boolean(value: Any) -> None:
     with pytest.raises(AITuneUserInputError, match="flag must be True or False"):
         boolean(value, "flag")
+
+
+@pytest.mark.parametrize("value", ["c", "", None, 1, True, ["a"], numpy.array(["a", "b"])])
+def test_none_of_a_few(value: Any) -> None:
+    with pytest.raises(AITuneUserInputError, match="mode must be one of 'a', 'b', got"):
+        one_of(value, "mode", ("a", "b"))
+
+
+def test_one_of_a_few() -> None:
+    assert one_of("b", "mode", ("a", "b")) == "b"
+    assert one_of(None, "mode", (None, "b")) is None
+    with pytest.raises(AITuneUserInputError, match="got True"):
+        one_of(True, "mode", (1, 2))

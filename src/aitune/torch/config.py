@@ -13,7 +13,7 @@ import platformdirs
 
 from aitune.exceptions import AITuneEnvironmentError, AITuneUserInputError
 from aitune.utils.process_folder import ProcessFolder
-from aitune.utils.validation import boolean, integer_at_least, number_at_least, positive_integer
+from aitune.utils.validation import boolean, integer_at_least, number_at_least, one_of, positive_integer
 
 _LARGEST_SEED = 2**32 - 1
 """Seeds of single calls are made from it, and must fit into what torch's generators take."""
@@ -43,13 +43,8 @@ def _or_none(check: Check) -> Check:
     return lambda value, what: None if value is None else check(value, what)
 
 
-def _one_of(*allowed: str) -> Check:
-    def check(value: Any, what: str) -> str:
-        if not isinstance(value, str) or value not in allowed:
-            raise AITuneUserInputError(f"{what} must be {' or '.join(map(repr, allowed))}, got {value!r}")
-        return value
-
-    return check
+def _choice(*allowed: str) -> Check:
+    return lambda value, what: one_of(value, what, allowed)
 
 
 def _seed(value: Any, what: str) -> int:
@@ -74,8 +69,8 @@ _CHECKS: Mapping[str, Check] = {
     "max_num_samples_stored": positive_integer,
     "max_graphs": positive_integer,
     "strict_mode": boolean,
-    "on_unknown_input": _one_of("eager", "error"),
-    "on_exceptional_values": _one_of("report", "reject"),
+    "on_unknown_input": _choice("eager", "error"),
+    "on_exceptional_values": _choice("report", "reject"),
     "weight_check_interval": _or_none(_not_negative),
     "minimum_gain": _not_negative,
     "num_threads": _or_none(positive_integer),

@@ -17,7 +17,7 @@ from aitune.torch.checkpoint.packing import PackingOptions, pack
 from aitune.torch.checkpoint.unpacking import UnpackingOptions, unpack
 from aitune.utils.error_text import error_line
 from aitune.utils.external_logging import quiet_external_logging
-from aitune.utils.validation import boolean, integer_at_least
+from aitune.utils.validation import boolean, integer_at_least, one_of
 
 __all__ = ["LocalTorchStorage", "load", "save"]
 
@@ -106,8 +106,7 @@ def load(  # noqa: PLR0913 - the published signature, and our additions by keywo
             ``strict`` is set.
         AITuneUserInputError: An argument is not usable.
     """
-    if verify not in ("full", "lazy"):
-        raise AITuneUserInputError(f"verify must be 'full' or 'lazy', got {verify!r}")
+    one_of(verify, "verify", ("full", "lazy"))
     for flag, what in (
         (disable_external_logging, "disable_external_logging"),
         (allow_native_code, "allow_native_code"),

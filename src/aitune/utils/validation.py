@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from aitune.exceptions import AITuneUserInputError
@@ -95,4 +96,21 @@ def boolean(value: Any, what: str) -> bool:
     """
     if not isinstance(value, bool):
         raise AITuneUserInputError(f"{what} must be True or False, got {value!r}")
+    return value
+
+
+def one_of(value: Any, what: str, allowed: Sequence[Any]) -> Any:
+    """Return a value that is one of a few; ``True`` is not 1.
+
+    Args:
+        value: What was given.
+        what: Name of the argument.
+        allowed: The values that it may have.
+
+    Raises:
+        AITuneUserInputError: It is none of them.
+    """
+    # Types first: what was given may be an array, whose comparison has no truth.
+    if not any(type(value) is type(choice) and value == choice for choice in allowed):
+        raise AITuneUserInputError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
     return value

@@ -201,7 +201,7 @@ def test_what_cannot_be_loaded(onnx_encoder: StoredEncoder, tmp_path: Path) -> N
     with pytest.raises(ArtifactError, match="is a folder"):
         ait.load(tiny_encoder(), tmp_path)
     ait.save(onnx_encoder.tuned(tmp_path / "builds"), tmp_path / "x.ait")
-    with pytest.raises(AITuneUserInputError, match="verify must be 'full' or 'lazy'"):
+    with pytest.raises(AITuneUserInputError, match="verify must be one of 'full', 'lazy'"):
         ait.load(tiny_encoder(), tmp_path / "x.ait", verify=False)  # type: ignore[arg-type]
     with pytest.raises(ArtifactError, match="module at the object itself, where a int was given"):
         ait.load(3, tmp_path / "x.ait")

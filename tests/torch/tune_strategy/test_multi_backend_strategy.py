@@ -100,7 +100,7 @@ def test_a_workflow_beside_the_workflow_is_an_error(make):
 
 @pytest.mark.parametrize("workflow", ["AOT", "both", None, 1])
 def test_an_unknown_workflow_is_an_error(workflow):
-    with pytest.raises(AITuneUserInputError, match="'aot' or 'jit'"):
+    with pytest.raises(AITuneUserInputError, match="one of 'aot', 'jit'"):
         MaxThroughputStrategy(workflow=workflow)
 
 

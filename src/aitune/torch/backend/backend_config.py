@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from aitune.exceptions import AITuneUserInputError, ArtifactError
-from aitune.utils.validation import boolean, positive_integer
+from aitune.utils.validation import boolean, one_of, positive_integer
 
 ConfigT = TypeVar("ConfigT", bound="BackendConfig")
 
@@ -77,10 +77,7 @@ def require_choice(config: BackendConfig, name: str, allowed: tuple[object, ...]
     Raises:
         AITuneUserInputError: It has another one.
     """
-    value = getattr(config, name)
-    if value not in allowed:
-        expected = ", ".join(repr(choice) for choice in allowed)
-        raise AITuneUserInputError(f"{type(config).__name__}: {name} must be one of {expected}, got {value!r}")
+    one_of(getattr(config, name), f"{type(config).__name__}: {name}", allowed)
 
 
 def require_positive(config: BackendConfig, name: str) -> None:

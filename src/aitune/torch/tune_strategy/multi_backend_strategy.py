@@ -15,6 +15,7 @@ from aitune.torch.tune_strategy.default_candidates import ModuleKind
 from aitune.torch.tune_strategy.hook_results import hook_name
 from aitune.torch.tune_strategy.mixin.find_max_batch_size_mixin import FindMaxBatchSizeMixin
 from aitune.torch.tune_strategy.strategy_settings import backend_settings
+from aitune.utils.validation import one_of
 
 Strategy = TypeVar("Strategy", bound="MultiBackendStrategy")
 
@@ -42,9 +43,7 @@ class MultiBackendStrategy(FindMaxBatchSizeMixin):
         workflow: Literal["aot", "jit"] = "aot",
         **kwargs: Any,
     ) -> None:
-        if workflow not in ("aot", "jit"):
-            raise AITuneUserInputError(f"workflow must be 'aot' or 'jit', got {workflow!r}")
-        self._workflow: Literal["aot", "jit"] = workflow
+        self._workflow: Literal["aot", "jit"] = one_of(workflow, "workflow", ("aot", "jit"))
         self._explicit_backends = None if backends is None else check_backends(backends)
         self._module_kind: ModuleKind | None = None
         self._resolved_backends = None
