@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tuning_models import HurryBackend, QuickStrategy, SleepyNet, samples
+from tuning_models import SleepyNet, hurry, samples
 
 import aitune.torch as ait
 from aitune.exceptions import AITuneUserInputError
 from aitune.torch.module.wrapper_module import ModuleState
-
-
-def hurry() -> QuickStrategy:
-    return QuickStrategy([HurryBackend()])
 
 
 def tune(func: Any, **kwargs: Any) -> Any:

@@ -2,35 +2,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tuning_models import HurryBackend, QuickStrategy, SleepyNet, plain_answer, samples
+from tuning_models import HurryBackend, QuickStrategy, SleepyNet, cache_files, hurry, plain_answer, samples, wrapped
 
 import aitune.torch as ait
-from aitune.exceptions import AITuneError, AITuneUserInputError
+from aitune.exceptions import AITuneUserInputError
 from aitune.testing.fakes import CollectingListener, FakeBackend, add_offset, constant, swap_first_rows, to_float16
 from aitune.torch.backend import ONNXRuntimeBackend
 from aitune.torch.config import config
 from aitune.torch.module.wrapper_module import ModuleState
 from aitune.torch.report.tune_report import TuneReport
-from aitune.torch.tune_strategy.cost_history import FILE_NAME
-
-
-def hurry() -> QuickStrategy:
-    return QuickStrategy([HurryBackend()])
-
-
-def wrapped(name: str = "net") -> Any:
-    return ait.Module(SleepyNet().eval(), name)
-
-
-def cache_files() -> list[Path]:
-    files = [path for path in config.resolve_cache_dir().rglob("*") if path.is_file()]
-    # What builds took is kept on purpose; a fake takes long enough for that on a busy machine only.
-    return [path for path in files if path.name != FILE_NAME]
 
 
 class TestWinner:
@@ -275,49 +259,6 @@ class TestBadInput:
         report = ait.tune(model, samples(), batch_sizes=[2], strategy=hurry())
         assert any("batch size 2" in warning for warning in report.warnings)
         assert model.graph_specs[0].input_spec.tensor_specs[0].shape == (2, 4)
-
-
-class TestFailing:
-    def test_a_failing_module_is_left_and_the_rest_goes_on(self) -> None:
-        bad, good = wrapped("bad"), wrapped("good")
-        bad.strategy = ait.OneBackendStrategy(FakeBackend("broken", fails_at="build"))
-
-        def both(x: torch.Tensor) -> None:
-            bad(x)
-            good(x)
-
-        report = ait.tune(both, samples(), batch_sizes=[1, 8], strategy=hurry())
-        assert report.module("bad").status == "failed"
-        assert "broken fails at build on purpose" in str(report.module("bad").reason)
-        assert report.module("good").status == "tuned"
-        assert bad.state is ModuleState.INIT
-
-    def test_its_error_is_raised_when_asked_for_and_all_modules_are_as_before(self) -> None:
-        good, bad = wrapped("good"), wrapped("bad")
-        bad.strategy = ait.OneBackendStrategy(FakeBackend("broken", fails_at="build"))
-
-        def both(x: torch.Tensor) -> None:
-            good(x)
-            bad(x)
-
-        with pytest.raises(AITuneError, match="broken fails at build on purpose"):
-            ait.tune(both, samples(), batch_sizes=[1, 8], strategy=hurry(), ignore_failing_modules=False)
-        assert (good.state, bad.state) == (ModuleState.INIT, ModuleState.INIT)
-        assert cache_files() == []
-
-    def test_a_model_that_fails_while_tuned_is_the_users_error(self) -> None:
-        class Once(torch.nn.Module):
-            calls = 0
-
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                type(self).calls += 1
-                if type(self).calls > 4:
-                    raise RuntimeError("worn out")
-                return x
-
-        model = ait.Module(Once().eval(), "once")
-        with pytest.raises(AITuneUserInputError, match="worn out"):
-            ait.tune(model, samples(2), batch_sizes=[1, 2], strategy=hurry(), ignore_failing_modules=False)
 
 
 class TestSettings:

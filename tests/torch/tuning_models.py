@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import aitune.torch as ait
 from aitune.testing.fakes import FakeBackend
+from aitune.torch.config import config
 from aitune.torch.task.playoff import PlayoffConfig
 from aitune.torch.task.profiling import NumStepsMeasuringStopStrategy, ProfilingConfig
+from aitune.torch.tune_strategy.cost_history import FILE_NAME
 
 SLEEP_SECONDS = 0.003
 
@@ -56,8 +59,25 @@ class QuickStrategy(ait.MaxThroughputStrategy):
         return PlayoffConfig(block_seconds=0.005, pause_seconds=0.0, num_threads=1)
 
     def _get_profiling_config(self, batching: bool, max_batch_size: int) -> ProfilingConfig:
-        config = super()._get_profiling_config(batching, max_batch_size)
-        return replace(config, measurement_stop_strategy=NumStepsMeasuringStopStrategy(5, 2))
+        profiling = super()._get_profiling_config(batching, max_batch_size)
+        return replace(profiling, measurement_stop_strategy=NumStepsMeasuringStopStrategy(5, 2))
+
+
+def hurry() -> QuickStrategy:
+    """A strategy whose one candidate wins."""
+    return QuickStrategy([HurryBackend()])
+
+
+def wrapped(name: str = "net") -> Any:
+    """A wrapped :class:`SleepyNet`."""
+    return ait.Module(SleepyNet().eval(), name)
+
+
+def cache_files() -> list[Path]:
+    """Files of the cache, but for what it is to know about builds."""
+    files = [path for path in config.resolve_cache_dir().rglob("*") if path.is_file()]
+    # What builds took is kept on purpose; a fake takes long enough for that on a busy machine only.
+    return [path for path in files if path.name != FILE_NAME]
 
 
 def samples(count: int = 8, width: int = 4, seed: int = 0) -> Sequence[torch.Tensor]:

@@ -256,7 +256,7 @@ class _Run:
         self._warn_about_axes(module)
         strategy = self.strategy if self.strategy is not None else MaxThroughputStrategy()
         try:
-            with self._context_for(module, strategy), shared_exports():
+            with self._context_for(module, strategy), shared_exports(), self._every_graph_reported(module):
                 module.tune(self.device, strategy, self.dry_run)
         except Exception as error:
             return self._failed(module, error)
@@ -265,6 +265,23 @@ class _Run:
             return ModuleReport(module.name, "original kept", graphs, "dry run: nothing was built")
         kept = all(report.winner in (BASELINE_KEY, None) for report in graphs)
         return ModuleReport(module.name, "original kept" if kept else "tuned", graphs)
+
+    @contextmanager
+    def _every_graph_reported(self, module: Module) -> Iterator[None]:
+        """Give graphs a report as well that failed before a strategy began with them, and keep reports in order."""
+        specs = {spec.name: spec for spec in module.graph_specs}
+        try:
+            yield
+        finally:
+            reported = {report.graph for report in self.collected.reports}
+            for name, error in module.graph_errors.items():
+                if name not in reported:
+                    report = GraphReport(
+                        module.name, name, specs[name].describe(), {}, (), (), None, error_reason(error), seconds=0.0
+                    )
+                    self.emitter.emit(GraphFinished(module.name, name, report))
+            names = list(specs)
+            self.collected.reports.sort(key=lambda report: names.index(report.graph))
 
     def _failed(self, module: Module, error: Exception) -> ModuleReport:
         if not self.ignore_failing_modules:

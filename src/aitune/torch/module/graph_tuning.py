@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -109,6 +109,7 @@ class GraphTuning:
         cache_dir: Folder for its builds.
         strategy: Strategy for graphs that have none of their own.
         strategies: Strategies by graph.
+        errors: Why graphs could not be tuned, by name; filled by :meth:`tune`.
     """
 
     module: torch.nn.Module
@@ -117,6 +118,7 @@ class GraphTuning:
     cache_dir: Path
     strategy: Tuner | None
     strategies: Strategies | None
+    errors: dict[str, AITuneError] = field(default_factory=dict)
 
     def tune(self, graphs: Sequence[RecordedGraph], dry_run: bool = False) -> list[TunedGraph]:
         """Tune graphs one after the other; one that cannot be tuned is left out, with a warning.
@@ -134,18 +136,19 @@ class GraphTuning:
         """
         self._check_graphs([graph.spec.name for graph in graphs])
         tuned: list[TunedGraph] = []
-        errors: list[AITuneError] = []
+        self.errors.clear()
         for number, graph in enumerate(graphs):
             try:
                 backend = self._tune_one(number, graph, dry_run)
             except AITuneError as error:
-                errors.append(error)
-                logger.warning("%s %s runs on the original module: %s", self.name, graph.spec.name, error)
+                self.errors[graph.spec.name] = error
                 continue
             if not dry_run:
                 tuned.append(TunedGraph(graph.spec, backend))
-        if errors and len(errors) == len(graphs):
-            raise errors[0]
+        if self.errors and len(self.errors) == len(graphs):
+            raise next(iter(self.errors.values()))
+        for name, reason in self.errors.items():
+            logger.warning("%s %s runs on the original module: %s", self.name, name, reason)
         return tuned
 
     def _check_graphs(self, recorded: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aitune.exceptions import AITuneUserInputError
+from aitune.exceptions import AITuneError, AITuneUserInputError
 from aitune.torch.config import config
 from aitune.torch.dynamic_shapes import DynamicShapes, check_dynamic_shapes
 from aitune.torch.module.call_statistics import CallStatistics
@@ -54,13 +54,15 @@ class Module(ModuleProxy):
     """
 
     __slots__ = (
-        "_before", "_interception", "_recording", "_signature", "_state", "_tuned", "dynamic_shapes", "name",
-        "strategies", "strategy",
+        "_before", "_interception", "_recording", "_signature", "_state", "_tuned", "dynamic_shapes",
+        "graph_errors", "name", "strategies", "strategy",
     )  # fmt: skip
     name: str
     strategy: Tuner | None
     strategies: Strategies | None
     dynamic_shapes: DynamicShapes
+    graph_errors: Mapping[str, AITuneError]
+    """Why graphs could not be tuned the last time, by their names."""
     _signature: ForwardSignature
     _interception: Interception
     _state: ModuleState
@@ -112,9 +114,8 @@ class Module(ModuleProxy):
         # The module keeps its wrapper alive: a pipeline may hold the module and nobody the wrapper.
         self._interception.wrapper = self
         self._state = ModuleState.INIT
-        self._recording = None
-        self._tuned = None
-        self._before = None
+        self._recording = self._tuned = self._before = None
+        self.graph_errors = {}
         module_registry().add(self.name, module, self)
 
     # -- what it knows ---------------------------------------------------------------------------------------------
@@ -198,7 +199,7 @@ class Module(ModuleProxy):
         """
         before = self._before if self._recording is not None else (self._state, self._tuned)
         self._leave_tuned(force, "enable_recording")
-        self._before = before
+        self._before, self.graph_errors = before, {}
         self._end_recording()
         folder = config.new_folder("samples", "recording-")
         self._recording = RecordingModule(
@@ -332,7 +333,9 @@ class Module(ModuleProxy):
                 )
             view = self._interception.plain_view()
             chosen = self.strategy or strategy
-            tuned = GraphTuning(view, self.name, device, self.cache_dir, chosen, self.strategies).tune(graphs, dry_run)
+            tuning = GraphTuning(view, self.name, device, self.cache_dir, chosen, self.strategies)
+            self.graph_errors = tuning.errors
+            tuned = tuning.tune(graphs, dry_run)
             if dry_run:
                 self.cancel_recording()
             else:
