@@ -12,13 +12,18 @@ import torch
 
 from aitune.testing.fakes import FakeBackend
 from aitune.testing.graphs import call, record_graph
-from aitune.testing.simulated_machine import SimulatedMachine
+from aitune.testing.simulated_machine import TYPICAL, Noise, SimulatedMachine
 from aitune.torch.backend.backend import Backend
 from aitune.torch.module.graph_spec import GraphSpec
 from aitune.torch.module.sample import Sample
+from aitune.torch.task.outcome import PairedComparison
 from aitune.torch.task.playoff import PlayoffConfig
 from aitune.torch.tune_strategy.context import TuningContext
-from aitune.torch.tune_strategy.profiling_tune_strategy import BackendProfilingResult, ProfilingTuneStrategy
+from aitune.torch.tune_strategy.profiling_tune_strategy import (
+    BASELINE_KEY,
+    BackendProfilingResult,
+    ProfilingTuneStrategy,
+)
 from aitune.torch.tune_strategy.tune_strategy import TuneStrategy
 
 CPU = torch.device("cpu")
@@ -161,3 +166,33 @@ def with_context(strategy: Any, machine: SimulatedMachine | None = None, **setti
 
 def outcome_of(strategy: TuneStrategy, label: str) -> Any:
     return next(outcome for outcome in strategy.backend_results if outcome.description == f"Fake({label})")
+
+
+class Bench:
+    """A simulated machine, an original of 5 ms a call, and candidates."""
+
+    def __init__(
+        self, folder: Path, noise: Noise = TYPICAL, seed: int = 0, seconds: float = 0.005, per_sample: float = 0.0
+    ) -> None:
+        self.machine = SimulatedMachine(noise, seed)
+        self.net = TimedNet(self.machine, seconds, per_sample)
+        self.folder = folder
+
+    def backend(self, label: str, seconds: float, per_sample: float = 0.0, **settings: Any) -> TimedBackend:
+        return TimedBackend(label, self.machine, seconds, per_sample, **settings)
+
+    def tune(
+        self,
+        strategy: TuneStrategy,
+        batch_sizes: Sequence[int] = (2, 4),
+        recorded: Sequence[int] = (2, 4),
+        **context: Any,
+    ) -> str:
+        with_context(strategy, self.machine, batch_sizes=batch_sizes, **context)
+        return run(strategy, self.folder, self.net, recorded).describe()
+
+
+def comparison(strategy: TuneStrategy, candidate: str, opponent: str = BASELINE_KEY) -> PairedComparison:
+    pair = (f"Fake-{candidate}", opponent)
+    assert strategy.report is not None
+    return next(c for c in strategy.report.comparisons if (c.candidate, c.opponent) == pair)

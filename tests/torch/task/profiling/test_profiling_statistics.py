@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from aitune.torch.task.profiling.statistics import (
+    calls_to_bound,
     coefficient_of_variation,
     median_interval,
     percentile,
@@ -86,3 +87,9 @@ def test_the_upper_end_of_a_percentile_is_the_lowest_order_statistic_that_reache
 def test_the_upper_end_of_a_percentile_is_not_below_it(values, share):
     assert percentile_upper(values, share) >= percentile(values, share) * (1.0 - 1e-12)
     assert percentile_upper(values, 0.5) == median_interval(values)[1]
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.99, 368), (0.9, 36), (0.5, 6)])
+def test_as_many_calls_as_bound_a_percentile(share: float, count: int) -> None:
+    assert calls_to_bound(share) == count
+    assert 1.0 - share**count >= 0.975 > 1.0 - share ** (count - 1)

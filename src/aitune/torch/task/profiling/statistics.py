@@ -53,6 +53,16 @@ def percentile_upper(values: Sequence[float], share: float, confidence: float = 
     return sorted(values)[-_lower_rank(len(values), 1.0 - share, confidence)]
 
 
+def calls_to_bound(share: float, confidence: float = MEDIAN_CONFIDENCE) -> int:
+    """Return how many values :func:`percentile_upper` needs, so that the largest one is above the percentile.
+
+    Args:
+        share: Share of the values below the percentile, above 0 and below 1.
+        confidence: Wanted probability of the interval of both sides.
+    """
+    return math.ceil(math.log((1.0 - confidence) / 2.0) / math.log(share))
+
+
 @lru_cache(maxsize=4096)
 def _lower_rank(count: int, share: float, confidence: float) -> int:
     """Return the largest k, at least 1, such that the k-th smallest of the values is hardly above the percentile."""
